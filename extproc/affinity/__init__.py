@@ -1,0 +1,1 @@
+"""Which replica has seen which checkpoint and how busy it is, shared by all routers."""

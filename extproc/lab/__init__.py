@@ -1,0 +1,1 @@
+"""Simulated replicas, workloads and a local stack to try and measure the router with."""

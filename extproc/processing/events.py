@@ -1,0 +1,119 @@
+"""The small values that a session hands out and takes in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class BodyMode(StrEnum):
+    """How Envoy hands a request body over (``ProcessingMode.BodySendMode``)."""
+
+    NONE = "none"
+    BUFFERED = "buffered"
+    BUFFERED_PARTIAL = "buffered_partial"
+    STREAMED = "streamed"
+    FULL_DUPLEX_STREAMED = "full_duplex_streamed"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """What the first message tells of a request.
+
+    Attributes:
+        headers: Name to values in order of arrival; names lower case, pseudo-headers included.
+            Values are decoded as UTF-8 with surrogate escapes, so every byte survives.
+        attributes: The request attributes that Envoy was configured to send, flattened over
+            namespaces (``xds.cluster_name`` …).
+        metadata: Namespace to fields of the forwarded dynamic metadata.
+        mode: How the request body arrives.
+        end_of_stream: Whether the request has no body.
+    """
+
+    headers: Mapping[str, Sequence[str]]
+    attributes: Mapping[str, Any]
+    metadata: Mapping[str, Mapping[str, Any]]
+    mode: BodyMode
+    end_of_stream: bool
+
+    def header(self, name: str) -> str:
+        """The first value of the header ``name`` (lower case), or an empty string."""
+        values = self.headers.get(name)
+        return values[0] if values else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDue:
+    """The session needs a choice now: answer it with ``Session.decide``.
+
+    Attributes:
+        head: The request's head.
+        body: What has arrived of the body; empty where the prompt cannot be read.
+        complete: Whether ``body`` is the whole body.
+    """
+
+    head: RequestHead
+    body: bytes
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The response began (or Envoy answered itself).
+
+    Attributes:
+        address: Who served, canonical ``ip:port``; empty where nobody did.
+        attempts: How often Envoy sent the request to a replica; 0 where not told.
+        status: The HTTP status; 0 where not told.
+        flags: Envoy's response flags as a bit set.
+        details: Envoy's ``response.code_details``.
+        headers: Response headers, as in ``RequestHead``.
+    """
+
+    address: str
+    attempts: int
+    status: int
+    flags: int
+    details: str
+    headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One message to send to Envoy, in order."""
+
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEnded:
+    """Envoy told the response's end (its last body chunk or its trailers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Envoy sent what the protocol does not allow here; the session went on as well as it could.
+
+    Attributes:
+        what: One of few fixed sentences: a metrics label, so never content.
+    """
+
+    what: str
+
+
+Event = DecisionDue | Responded | Reply | ResponseEnded | Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to answer to ``DecisionDue``.
+
+    Attributes:
+        destinations: Replicas in order of preference, canonical ``ip:port``; empty leaves the
+            choice to Envoy.
+        facts: Extra dynamic metadata in our own namespace ``prefix_extproc`` (reason, matched
+            tokens …), for access logs.
+    """
+
+    destinations: Sequence[str] = ()
+    facts: Mapping[str, str | float | bool] = field(default_factory=dict)

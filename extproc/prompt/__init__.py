@@ -1,0 +1,1 @@
+"""Request body to prompt bytes, and prompt bytes to checkpoints. Pure."""

@@ -1,0 +1,1 @@
+"""Who is in a pool and how it fares."""

@@ -1,0 +1,1 @@
+"""Strategies and the decision they make. Pure."""

@@ -1,0 +1,100 @@
+"""The vocabulary of a routing decision."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Strategy(StrEnum):
+    """How a replica is chosen (names as in Amazon SageMaker's ``RoutingStrategy``)."""
+
+    KV_AWARE = "kv_aware"
+    PREFIX_AWARE = "prefix_aware"
+    LEAST_OUTSTANDING_REQUESTS = "least_outstanding_requests"
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+
+
+class Mode(StrEnum):
+    """Whether decisions take effect."""
+
+    ENFORCE = "enforce"
+    SHADOW = "shadow"
+
+
+class Reason(StrEnum):
+    """Why a decision came out as it did. A label of the metrics and a field of access logs."""
+
+    MATCHED = "matched"
+    """The chosen replica holds at least one checkpoint of the prompt."""
+    SPILLED = "spilled"
+    """Some replica holds more of the prompt, but was too busy."""
+    COLD = "cold"
+    """No candidate holds any of the prompt."""
+    NO_PROMPT = "no_prompt"
+    """The request has no readable prompt: routed by load."""
+    BASELINE = "baseline"
+    """The strategy does not look at prompts."""
+    OBSERVING = "observing"
+    """The pool is still being learned: the choice was Envoy's."""
+    NO_REPLICAS = "no_replicas"
+    """The pool has no known replica: the choice was Envoy's."""
+    FALLBACK = "fallback"
+    """Our own fault (an exception, a full table …): the choice was Envoy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A pool's strategy and its numbers, all integers so that Lua and Python agree.
+
+    Attributes:
+        strategy: How to choose.
+        uncached_milli: Cost of one uncached token, in thousandths of a pending token.
+        decode_tokens: Cost of one request in flight, in pending tokens.
+        prefill_rate: Tokens per second at which a replica's pending tokens drain.
+        threshold: ``prefix_aware``: requests in flight at which a replica is full.
+        ttl_s: Seconds without use after which affinity ends.
+    """
+
+    strategy: Strategy = Strategy.KV_AWARE
+    uncached_milli: int = 1500
+    decode_tokens: int = 256
+    prefill_rate: int = 10_000
+    threshold: int = 32
+    ttl_s: int = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica as a strategy sees it.
+
+    Attributes:
+        in_flight: Open requests at the replica, of all routers.
+        pending: Reserved tokens not yet prefilled.
+        matched: Tokens of this prompt that the replica holds.
+    """
+
+    in_flight: int
+    pending: int
+    matched: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of one reservation.
+
+    Attributes:
+        ranked: Replicas in order of preference, at most three; empty leaves the choice to Envoy.
+        reason: Why.
+        matched_tokens: Tokens of the prompt that the first choice holds.
+        best_tokens: The most that any candidate holds.
+        total_tokens: Tokens of the prompt.
+        shared: Whether the state of all routers was used, or only this router's own.
+    """
+
+    ranked: Sequence[str]
+    reason: Reason
+    matched_tokens: int = 0
+    best_tokens: int = 0
+    total_tokens: int = 0
+    shared: bool = True

@@ -1,0 +1,1 @@
+"""The gRPC server, its health, admin pages, workers and drain."""
