@@ -1,0 +1,58 @@
+"""The accounting of one replica: requests in flight, and prefill that is reserved but not done.
+
+The Redis scripts keep the same numbers in the same way (``lua/prelude.lua``). Integers only.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Account:
+    """One replica's load over all routers.
+
+    Pending tokens form a queue that drains at the pool's prefill rate. ``drained`` counts all
+    tokens that ever left it by draining, so a reservation knows by its ``end`` (the count at which
+    its last token is gone) how many of its own tokens are still there.
+
+    Attributes:
+        in_flight: Open reservations.
+        pending: Tokens in the queue.
+        clock_ms: Up to when the queue is drained. It advances only by what was drained, so many
+            short steps drain as much as one long step.
+        drained: Tokens drained so far.
+        epoch: Unix seconds before which the replica's affinity is void.
+        incarnation: What the replica was last told to run as.
+    """
+
+    in_flight: int = 0
+    pending: int = 0
+    clock_ms: int = 0
+    drained: int = 0
+    epoch: int = 0
+    incarnation: str = ""
+
+    def drain(self, now_ms: int, rate: int) -> None:
+        """Let ``rate`` tokens per second leave the queue up to ``now_ms``."""
+        done = min(self.pending, max(0, now_ms - self.clock_ms) * rate // 1000)
+        self.pending -= done
+        self.drained += done
+        if self.pending == 0:
+            self.clock_ms = now_ms
+        else:
+            self.clock_ms += done * 1000 // rate
+
+    def pending_at(self, now_ms: int, rate: int) -> int:
+        """Tokens in the queue at ``now_ms``, changing nothing."""
+        return self.pending - min(self.pending, max(0, now_ms - self.clock_ms) * rate // 1000)
+
+    def take(self, tokens: int) -> int:
+        """Add a reservation (after ``drain``) and return its ``end``."""
+        self.in_flight += 1
+        self.pending += tokens
+        return self.drained + self.pending
+
+    def give_back(self, tokens: int, end: int) -> None:
+        """Remove a reservation (after ``drain``) with what is left of its tokens."""
+        self.in_flight = max(0, self.in_flight - 1)
+        left = min(tokens, max(0, end - self.drained))
+        self.pending = max(0, self.pending - left) if self.in_flight else 0

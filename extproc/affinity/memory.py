@@ -1,0 +1,302 @@
+"""The affinity store of one process: the shared store's algorithm, kept in dictionaries."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from extproc.affinity.ledger import Account
+from extproc.affinity.store import ReplicaState, Reservation, StoreStatus
+from extproc.prompt.model import Fingerprint
+from extproc.routing import Candidate, Decision, Policy, Question, choose
+
+Seen = dict[str, int]
+"""Replica to the Unix second in which it last saw a checkpoint."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    accounts: dict[str, Account] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
+    turn: int = 0
+    rate: int = Policy.prefill_rate
+
+
+@dataclass(slots=True)
+class _Held:
+    """An open reservation. ``depth`` counts the checkpoints that its replica had before."""
+
+    reservation: Reservation
+    replica: str
+    tokens: int
+    end: int
+    depth: int
+    new_home: bool
+    decision: Decision
+
+
+class MemoryStore:
+    """Affinity in this process alone.
+
+    Args:
+        entries: Most checkpoints to remember (about 400 bytes each); the least recently written
+            are forgotten first.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(self, *, entries: int = 250_000, clock: Callable[[], float] = time.time) -> None:
+        self._limit = entries
+        self._clock = clock
+        self._pools: dict[str, _Pool] = {}
+        self._seen: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
+        self._homes: OrderedDict[bytes, tuple[int, str, int]] = OrderedDict()
+        self._held: dict[str, _Held] = {}
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def reserve(self, reservation: Reservation) -> Decision:
+        """See ``AffinityStore.reserve``; never raises."""
+        return self.reserve_now(reservation)
+
+    def reserve_now(self, reservation: Reservation) -> Decision:
+        """``reserve`` without a coroutine: nothing here waits."""
+        held = self._held.get(reservation.id)
+        if held is not None:
+            return held.decision
+        if not reservation.candidates:
+            raise ValueError("a reservation needs at least one candidate")
+        now_ms = int(self._clock() * 1000)
+        policy, print_ = reservation.policy, reservation.fingerprint
+        pool = self._pool(reservation.pool, policy)
+        accounts = [self._account(pool, each, now_ms) for each in reservation.candidates]
+        depths = self._depths(reservation, accounts, now_ms // 1000)
+        candidates = [
+            Candidate(
+                account.in_flight,
+                account.pending_at(now_ms, policy.prefill_rate),
+                print_.tokens[depth - 1] if print_ and depth else 0,
+            )
+            for account, depth in zip(accounts, depths, strict=True)
+        ]
+        sticky = self._home(reservation, accounts, now_ms // 1000)
+        choice = choose(
+            Question(
+                policy, candidates, print_.total_tokens if print_ else None, sticky, pool.turn
+            ),
+            matched_only=reservation.matched_only,
+        )
+        total = print_.total_tokens if print_ else 0
+        best = max(each.matched for each in candidates)
+        if not choice.ranked:
+            return Decision((), choice.reason, 0, best, total)
+        pool.turn += 1
+        first = choice.ranked[0]
+        replica, account = reservation.candidates[first], accounts[first]
+        decision = Decision(
+            tuple(reservation.candidates[position] for position in choice.ranked),
+            choice.reason,
+            candidates[first].matched,
+            best,
+            total,
+        )
+        if reservation.hold:
+            account.drain(now_ms, policy.prefill_rate)
+            tokens = total - candidates[first].matched
+            end = account.take(tokens)
+            new_home = choice.home is not None and sticky is None
+            self._held[reservation.id] = _Held(
+                reservation, replica, tokens, end, depths[first], new_home, decision
+            )
+        if print_:
+            second = max(now_ms // 1000, account.epoch)
+            self._record(print_, replica, account.epoch, second, policy.ttl_s)
+            if choice.home is not None:
+                home = reservation.candidates[choice.home]
+                self._keep_home(print_, home, accounts[choice.home].epoch, now_ms // 1000, policy)
+        self._forget(now_ms // 1000)
+        return decision
+
+    def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
+        """See ``AffinityStore.served``."""
+        held = self._held.get(reservation_id)
+        if held is None:
+            return
+        if replica and replica != held.replica:
+            self._withdraw(held)
+            self.release(reservation_id)
+            self.reserve_now(moved(held.reservation, replica))
+            held = self._held[reservation_id]
+        if not ok:
+            self._withdraw(held)
+
+    def release(self, reservation_id: str) -> None:
+        """See ``AffinityStore.release``."""
+        held = self._held.pop(reservation_id, None)
+        if held is None:
+            return
+        pool = self._pools[held.reservation.pool]
+        account = pool.accounts[held.replica]
+        account.drain(int(self._clock() * 1000), held.reservation.policy.prefill_rate)
+        account.give_back(held.tokens, held.end)
+
+    def join(self, pool: str, replicas: Sequence[str]) -> None:
+        """See ``AffinityStore.join``."""
+        state = self._pool(pool)
+        for replica in replicas:
+            self._account(state, replica, int(self._clock() * 1000))
+
+    def leave(self, pool: str, replica: str) -> None:
+        """See ``AffinityStore.leave``."""
+        self._pool(pool).members.discard(replica)
+
+    def members(self, pool: str) -> Sequence[str]:
+        """See ``AffinityStore.members``."""
+        return sorted(self._pool(pool).members)
+
+    def restarted(self, pool: str, replica: str, incarnation: str) -> None:
+        """See ``AffinityStore.restarted``."""
+        now_ms = int(self._clock() * 1000)
+        account = self._account(self._pool(pool), replica, now_ms)
+        if account.incarnation and account.incarnation != incarnation:
+            account.epoch = now_ms // 1000 + 1
+        account.incarnation = incarnation
+
+    async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
+        """See ``AffinityStore.snapshot``; never raises."""
+        state, now_ms = self._pool(pool), int(self._clock() * 1000)
+        return {
+            replica: ReplicaState(
+                account.in_flight,
+                account.pending_at(now_ms, state.rate),
+                account.epoch,
+                account.incarnation,
+            )
+            for replica, account in sorted(state.accounts.items())
+            if replica in state.members
+        }
+
+    def status(self) -> StoreStatus:
+        """See ``AffinityStore.status``."""
+        return StoreStatus("memory", detail="this router's memory", entries=len(self._seen))
+
+    def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
+        pool = self._pools.get(name)
+        if pool is None:
+            pool = self._pools[name] = _Pool()
+        if policy is not None:
+            pool.rate = policy.prefill_rate
+        return pool
+
+    def _account(self, pool: _Pool, replica: str, now_ms: int) -> Account:
+        account = pool.accounts.get(replica)
+        if account is None:
+            account = pool.accounts[replica] = Account(clock_ms=now_ms)
+        if replica not in pool.members:
+            pool.members.add(replica)
+            account.epoch = now_ms // 1000 + 1
+            account.incarnation = ""
+        return account
+
+    def _depths(
+        self, reservation: Reservation, accounts: Sequence[Account], second: int
+    ) -> list[int]:
+        """How many checkpoints each candidate holds: the number of its deepest live one."""
+        found: dict[str, int] = {}
+        print_, ttl = reservation.fingerprint, reservation.policy.ttl_s
+        if print_ is None:
+            return [0] * len(accounts)
+        epochs = dict(
+            zip(reservation.candidates, (account.epoch for account in accounts), strict=True)
+        )
+        for depth in range(len(print_.hashes), 0, -1):
+            entry = self._seen.get(print_.hashes[depth - 1])
+            if entry is None:
+                continue
+            for replica, seen in entry[1].items():
+                epoch = epochs.get(replica)
+                live = epoch is not None and seen >= epoch and second - seen < ttl
+                if live and replica not in found:
+                    found[replica] = depth
+            if len(found) == len(epochs):
+                break
+        return [found.get(replica, 0) for replica in reservation.candidates]
+
+    def _home(
+        self, reservation: Reservation, accounts: Sequence[Account], second: int
+    ) -> int | None:
+        if reservation.fingerprint is None:
+            return None
+        entry = self._homes.get(reservation.fingerprint.sticky)
+        if entry is None or entry[1] not in reservation.candidates:
+            return None
+        position = reservation.candidates.index(entry[1])
+        live = entry[2] >= accounts[position].epoch and second - entry[2] < reservation.policy.ttl_s
+        return position if live else None
+
+    def _record(self, print_: Fingerprint, replica: str, epoch: int, second: int, ttl: int) -> None:
+        """Write what is new or a quarter expired."""
+        for checkpoint in print_.hashes:
+            _, seen = self._seen.get(checkpoint, (0, None))
+            last = None if seen is None else seen.get(replica)
+            if last is not None and last >= epoch and (second - last) * 4 < ttl:
+                continue
+            if seen is None:
+                seen = {}
+            seen[replica] = second
+            self._seen[checkpoint] = (second + ttl, seen)
+            self._seen.move_to_end(checkpoint)
+
+    def _keep_home(
+        self, print_: Fingerprint, home: str, epoch: int, second: int, policy: Policy
+    ) -> None:
+        entry = self._homes.get(print_.sticky)
+        fresh = (
+            entry is not None
+            and entry[1] == home
+            and entry[2] >= epoch
+            and (second - entry[2]) * 4 < policy.ttl_s
+        )
+        if not fresh:
+            second = max(second, epoch)
+            self._homes[print_.sticky] = (second + policy.ttl_s, home, second)
+            self._homes.move_to_end(print_.sticky)
+
+    def _withdraw(self, held: _Held) -> None:
+        """Take back the affinity that a reservation added."""
+        print_ = held.reservation.fingerprint
+        if print_ is None:
+            return
+        for checkpoint in print_.hashes[held.depth :]:
+            entry = self._seen.get(checkpoint)
+            if entry is not None:
+                entry[1].pop(held.replica, None)
+                if not entry[1]:
+                    del self._seen[checkpoint]
+        home = self._homes.get(print_.sticky)
+        if held.new_home and home is not None and home[1] == held.replica:
+            del self._homes[print_.sticky]
+
+    def _forget(self, second: int) -> None:
+        """Drop what is expired, oldest first, and what is over the limit."""
+        for table in (self._seen, self._homes):
+            while table:
+                oldest = next(iter(table))
+                if table[oldest][0] > second and len(table) <= self._limit:
+                    break
+                del table[oldest]
+
+
+def moved(reservation: Reservation, replica: str) -> Reservation:
+    """The same reservation, bound to the replica that really served."""
+    return Reservation(
+        reservation.id,
+        reservation.pool,
+        (replica,),
+        reservation.policy,
+        reservation.fingerprint,
+        hold=reservation.hold,
+    )
