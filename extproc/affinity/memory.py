@@ -19,7 +19,7 @@ class _Pool:
     accounts: dict[str, Account] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     turn: int = 0
-    rate: int = Policy.prefill_rate
+    rate: int = 1
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class MemoryStore:
             )
             for account, depth in zip(accounts, depths, strict=True)
         ]
-        sticky = self._home(reservation, accounts, now_ms // 1000)
+        sticky, writable = self._home(reservation, pool, now_ms // 1000)
         choice = choose(
             Question(
                 policy, candidates, print_.total_tokens if print_ else None, sticky, pool.turn
@@ -107,14 +107,14 @@ class MemoryStore:
             account.drain(now_ms, policy.prefill_rate)
             tokens = total - candidates[first].matched
             end = account.take(tokens)
-            new_home = choice.home is not None and sticky is None
+            new_home = choice.home is not None and sticky is None and writable
             self._held[reservation.id] = _Held(
                 reservation, replica, tokens, end, depths[first], new_home, decision
             )
         if print_:
             second = max(now_ms // 1000, account.epoch)
             self._record(print_, replica, account.epoch, second, policy.ttl_s)
-            if choice.home is not None:
+            if choice.home is not None and writable:
                 home = reservation.candidates[choice.home]
                 self._keep_home(print_, home, accounts[choice.home].epoch, now_ms // 1000, policy)
         self._forget(now_ms // 1000)
@@ -225,17 +225,30 @@ class MemoryStore:
                 break
         return [found.get(replica, 0) for replica in reservation.candidates]
 
-    def _home(
-        self, reservation: Reservation, accounts: Sequence[Account], second: int
-    ) -> int | None:
+    def _home(self, reservation: Reservation, pool: _Pool, second: int) -> tuple[int | None, bool]:
+        """The candidate that the sticky entry names, and whether the entry may be written.
+
+        A live entry for a member that is no candidate this time stays as it is: candidates limit
+        a choice, they do not delete state.
+        """
         if reservation.fingerprint is None:
-            return None
+            return None, False
         entry = self._homes.get(reservation.fingerprint.sticky)
-        if entry is None or entry[1] not in reservation.candidates:
-            return None
-        position = reservation.candidates.index(entry[1])
-        live = entry[2] >= accounts[position].epoch and second - entry[2] < reservation.policy.ttl_s
-        return position if live else None
+        if entry is None:
+            return None, True
+        _, replica, seen = entry
+        account = pool.accounts.get(replica)
+        live = (
+            account is not None
+            and replica in pool.members
+            and seen >= account.epoch
+            and second - seen < reservation.policy.ttl_s
+        )
+        if not live:
+            return None, True
+        if replica not in reservation.candidates:
+            return None, False
+        return reservation.candidates.index(replica), True
 
     def _record(self, print_: Fingerprint, replica: str, epoch: int, second: int, ttl: int) -> None:
         """Write what is new or a quarter expired."""
