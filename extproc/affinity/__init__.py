@@ -1,1 +1,47 @@
 """Which replica has seen which checkpoint and how busy it is, shared by all routers."""
+
+from extproc.affinity.connect import StoreUrlError, connect, redact
+from extproc.affinity.memory import MemoryStore
+from extproc.affinity.redis import RedisStore
+from extproc.affinity.resilient import ResilientStore
+from extproc.affinity.store import (
+    AffinityStore,
+    ReplicaState,
+    Reservation,
+    StoreError,
+    StoreStatus,
+)
+
+__all__ = [
+    "AffinityStore",
+    "MemoryStore",
+    "RedisStore",
+    "ReplicaState",
+    "Reservation",
+    "ResilientStore",
+    "StoreError",
+    "StoreStatus",
+    "StoreUrlError",
+    "open_store",
+    "redact",
+]
+
+
+def open_store(
+    url: str, *, router: str, deadline_s: float = 0.010, memory_entries: int = 250_000
+) -> AffinityStore:
+    """Make the store that a URL names; nothing is sent before ``start``.
+
+    Args:
+        url: ``memory://``, or a Redis URL (see ``connect``).
+        router: This process's name, unique over all routers and restarts.
+        deadline_s: Longest wait of a request for the shared store.
+        memory_entries: Checkpoints to remember in this process.
+
+    Raises:
+        StoreUrlError: The URL cannot be understood.
+    """
+    local = MemoryStore(entries=memory_entries)
+    if url.partition("://")[0] == "memory":
+        return local
+    return ResilientStore(RedisStore(connect(url), router=router, deadline_s=deadline_s), local)

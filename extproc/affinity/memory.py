@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from extproc.affinity.ledger import Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus
 from extproc.prompt.model import Fingerprint
-from extproc.routing import Candidate, Decision, Policy, Question, choose
+from extproc.routing import Candidate, Decision, Policy, Question, Strategy, choose
 
 Seen = dict[str, int]
 """Replica to the Unix second in which it last saw a checkpoint."""
@@ -93,7 +93,8 @@ class MemoryStore:
         best = max(each.matched for each in candidates)
         if not choice.ranked:
             return Decision((), choice.reason, 0, best, total)
-        pool.turn += 1
+        if policy.strategy is Strategy.ROUND_ROBIN:
+            pool.turn += 1
         first = choice.ranked[0]
         replica, account = reservation.candidates[first], accounts[first]
         decision = Decision(
@@ -142,6 +143,7 @@ class MemoryStore:
         account = pool.accounts[held.replica]
         account.drain(int(self._clock() * 1000), held.reservation.policy.prefill_rate)
         account.give_back(held.tokens, held.end)
+        self._dismiss(pool, held.replica)
 
     def join(self, pool: str, replicas: Sequence[str]) -> None:
         """See ``AffinityStore.join``."""
@@ -151,7 +153,9 @@ class MemoryStore:
 
     def leave(self, pool: str, replica: str) -> None:
         """See ``AffinityStore.leave``."""
-        self._pool(pool).members.discard(replica)
+        state = self._pool(pool)
+        state.members.discard(replica)
+        self._dismiss(state, replica)
 
     def members(self, pool: str) -> Sequence[str]:
         """See ``AffinityStore.members``."""
@@ -200,6 +204,13 @@ class MemoryStore:
             account.epoch = now_ms // 1000 + 1
             account.incarnation = ""
         return account
+
+    @staticmethod
+    def _dismiss(pool: _Pool, replica: str) -> None:
+        """Close the account of a former member once its last request has ended."""
+        account = pool.accounts.get(replica)
+        if account is not None and replica not in pool.members and not account.in_flight:
+            del pool.accounts[replica]
 
     def _depths(
         self, reservation: Reservation, accounts: Sequence[Account], second: int

@@ -1,0 +1,11 @@
+-- Remove a member. Its record stays until its last open reservation has ended.
+-- KEYS  state, members, uses, incarnations
+-- ARGV  1 replica
+local index = tonumber(call('HGET', KEYS[2], ARGV[1]))
+local state = call('GET', KEYS[1])
+if not index or not state then return end
+local n, p, c, drained, epoch = record(state, index)
+write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
+call('HDEL', KEYS[2], ARGV[1])
+call('ZREM', KEYS[3], ARGV[1])
+call('HDEL', KEYS[4], ARGV[1])

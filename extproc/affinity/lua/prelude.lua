@@ -1,0 +1,98 @@
+-- What all scripts share. A pool's state is one string, so that one GET shows every replica:
+--   header  8 bytes generation, 4 bytes turn of round robin, 4 spare
+--   record  32 bytes for each replica index, see FORMAT
+-- The generation changes whenever an index changes its meaning: when the state is created (again),
+-- and when an index is given to another replica. A router that learned its indexes under an older
+-- one is told so instead of counting at wrong replicas.
+-- All numbers are integers below 2^53. ledger.py explains the accounting.
+
+local HEADER, RECORD = 16, 32
+local FORMAT = '<I4I6I6I6I4I1' -- in flight, pending, clock (ms), drained, epoch (s), member
+local HELD = '<I2I4I6I2I1I1I4I4I6' -- index, tokens, end, depth, new home, reason, matched, best, taken at
+local KEEP = 3600 -- seconds that a pool's bookkeeping outlives its last use
+
+local call, byte, char, sub = redis.call, string.byte, string.char, string.sub
+local pack, unpack_at = struct.pack, struct.unpack
+local floor, max, min = math.floor, math.max, math.min
+
+local function clock()
+  local time = call('TIME')
+  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+end
+
+local function offset(index)
+  return HEADER + RECORD * index
+end
+
+-- A record that was never written reads as zeros.
+local function record(state, index)
+  local at = offset(index)
+  if #state < at + RECORD then return 0, 0, 0, 0, 0, 0 end
+  return unpack_at(FORMAT, state, at + 1)
+end
+
+local function write_record(key, index, in_flight, pending, clock_ms, drained, epoch, member)
+  local packed = pack(FORMAT, in_flight, pending, clock_ms, drained, epoch, member)
+  call('SETRANGE', key, offset(index), packed .. string.rep('\0', RECORD - #packed))
+end
+
+-- What leaves a queue of `pending` tokens by now.
+local function drainable(pending, clock_ms, now, rate)
+  return min(pending, floor(max(0, now - clock_ms) * rate / 1000))
+end
+
+-- Returns pending, clock and drained after draining up to now.
+local function drain(pending, clock_ms, drained, now, rate)
+  local done = drainable(pending, clock_ms, now, rate)
+  pending = pending - done
+  if pending == 0 then
+    clock_ms = now
+  else
+    clock_ms = clock_ms + floor(done * 1000 / rate)
+  end
+  return pending, clock_ms, drained + done
+end
+
+local function taken_at(held)
+  local _, _, _, _, _, _, _, _, at = unpack_at(HELD, held)
+  return at
+end
+
+-- Take one reservation (a value packed as HELD) out of a replica's account.
+local function give_back(key, held, now, rate)
+  local state = call('GET', key)
+  if not state then return end
+  local index, tokens, ending = unpack_at(HELD, held)
+  local in_flight, pending, clock_ms, drained, epoch, member = record(state, index)
+  pending, clock_ms, drained = drain(pending, clock_ms, drained, now, rate)
+  in_flight = max(0, in_flight - 1)
+  if in_flight == 0 then
+    pending = 0
+  else
+    pending = max(0, pending - min(tokens, max(0, ending - drained)))
+  end
+  write_record(key, index, in_flight, pending, clock_ms, drained, epoch, member)
+end
+
+-- Affinity entries are 6 bytes each: replica index (2), Unix second of last use (4), big endian.
+local function entry(index, second)
+  return char(floor(index / 256), index % 256, floor(second / 16777216),
+    floor(second / 65536) % 256, floor(second / 256) % 256, second % 256)
+end
+
+local function read_entry(value, at)
+  local a, b, c, d, e, f = byte(value, at, at + 5)
+  return a * 256 + b, ((c * 256 + d) * 256 + e) * 256 + f
+end
+
+-- The entries of a value but for one replica's; with `now_s`, also without expired ones.
+local function without(value, index, now_s, ttl)
+  local kept = {}
+  for at = 1, #value - 5, 6 do
+    local other, second = read_entry(value, at)
+    if other ~= index and (not now_s or now_s - second < ttl) then
+      kept[#kept + 1] = sub(value, at, at + 5)
+    end
+  end
+  return table.concat(kept)
+end

@@ -1,0 +1,168 @@
+-- Match, choose and record in one step. routing/strategies.py and memory.py do the same in Python.
+-- KEYS  state, open reservations of the router[, sticky entry, checkpoint...]
+-- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
+--       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
+--       10 flags: 1 matched only, 2 hold  11 total tokens  12 tokens at each checkpoint, 4 bytes each
+-- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
+
+local RANKED = 3
+local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING = 1, 2, 3, 4, 5, 6
+
+local state = call('GET', KEYS[1])
+if not state or sub(state, 1, 8) ~= ARGV[1] then return {-1} end
+
+local held = call('HGET', KEYS[2], ARGV[2])
+if held then
+  local index, _, _, _, _, reason, matched, best = unpack_at(HELD, held)
+  return {reason, matched, best, index}
+end
+
+local now = clock()
+local now_s = floor(now / 1000)
+local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+local matched_only, hold = flags % 2 == 1, flags >= 2
+local prompt, count = #KEYS > 2, #KEYS - 3
+
+local size = #ARGV[3] / 2
+local index, position, in_flight, pending, epoch, matched, depth = {}, {}, {}, {}, {}, {}, {}
+for i = 1, size do
+  local a, b = byte(ARGV[3], 2 * i - 1, 2 * i)
+  local each = a * 256 + b
+  index[i], position[each], matched[i], depth[i] = each, i, 0, 0
+  local p, c
+  in_flight[i], p, c, _, epoch[i] = record(state, each)
+  pending[i] = p - drainable(p, c, now, rate)
+end
+
+-- Match: the deepest live checkpoint of each candidate.
+local values = {}
+if prompt and count > 0 then
+  values = call('MGET', unpack(KEYS, 4))
+  local found = 0
+  for p = count, 1, -1 do
+    local value = values[p]
+    if value then
+      for at = 1, #value - 5, 6 do
+        local each, second = read_entry(value, at)
+        local i = position[each]
+        if i and depth[i] == 0 and second >= epoch[i] and now_s - second < ttl then
+          depth[i], found = p, found + 1
+          matched[i] = unpack_at('<I4', tokens, 4 * p - 3)
+        end
+      end
+      if found == size then break end
+    end
+  end
+end
+local best = 0
+for i = 1, size do best = max(best, matched[i]) end
+
+-- The home of the prompt's start, for prefix_aware. It may be a member that is no candidate now.
+local home_value = prompt and call('GET', KEYS[3])
+local sticky, writable, home_second = nil, prompt, 0
+if home_value then
+  local each
+  each, home_second = read_entry(home_value, 1)
+  local _, _, _, _, since, member = record(state, each)
+  if member == 1 and home_second >= since and now_s - home_second < ttl then
+    sticky = position[each]
+    writable = sticky ~= nil
+  end
+end
+
+-- Choose.
+local function first(cost)
+  local ranked, taken = {}, {}
+  for rank = 1, min(RANKED, size) do
+    local lowest
+    for i = 1, size do
+      if not taken[i] and (not lowest or cost[i] < cost[lowest]) then lowest = i end
+    end
+    ranked[rank], taken[lowest] = lowest, true
+  end
+  return ranked
+end
+
+local ranked, reason, home
+if strategy == 'kv_aware' then
+  local cost = {}
+  for i = 1, size do
+    cost[i] = 1000 * pending[i] + uncached_milli * (total - matched[i])
+      + 1000 * decode_tokens * in_flight[i]
+  end
+  ranked = first(cost)
+  if not prompt then reason = NO_PROMPT
+  elseif best == 0 then reason = COLD
+  elseif matched[ranked[1]] == best then reason = MATCHED
+  else reason = SPILLED end
+elseif strategy == 'prefix_aware' and prompt then
+  home = sticky or 1
+  local cost = {}
+  for i = 1, size do
+    -- Below the threshold in order, the home first; then the full ones by their load.
+    local full = in_flight[i] >= threshold
+    cost[i] = (full and 2 * (1 + in_flight[i]) or 0) + (i == home and 0 or 1)
+  end
+  ranked = first(cost)
+  if ranked[1] ~= home then reason = SPILLED
+  elseif sticky then reason = MATCHED
+  else reason = COLD end
+elseif strategy == 'random' then
+  ranked, reason = {}, BASELINE
+  for i = 1, min(RANKED, size) do ranked[i] = i end
+elseif strategy == 'round_robin' then
+  local turn = unpack_at('<I4', state, 9)
+  ranked, reason = {}, BASELINE
+  for i = 1, min(RANKED, size) do ranked[i] = (turn + i - 1) % size + 1 end
+else -- least_outstanding_requests, and prefix_aware without a prompt
+  ranked = first(in_flight)
+  reason = strategy == 'prefix_aware' and NO_PROMPT or BASELINE
+end
+if matched_only and reason ~= MATCHED and reason ~= SPILLED then return {OBSERVING, 0, best} end
+
+-- Record.
+local chosen = ranked[1]
+local mine = index[chosen]
+if strategy == 'round_robin' then
+  call('SETRANGE', KEYS[1], 8, pack('<I4', (unpack_at('<I4', state, 9) + 1) % 4294967296))
+end
+if hold then
+  local n, p, c, drained, since, member = record(state, mine)
+  p, c, drained = drain(p, c, drained, now, rate)
+  local uncached = total - matched[chosen]
+  local ending = drained + p + uncached
+  write_record(KEYS[1], mine, n + 1, p + uncached, c, drained, since, member)
+  local new_home = home and not sticky and writable and 1 or 0
+  call('HSET', KEYS[2], ARGV[2],
+    pack(HELD, mine, uncached, ending, depth[chosen], new_home, reason, matched[chosen], best, now))
+  if call('HLEN', KEYS[2]) == 1 then call('EXPIRE', KEYS[2], KEEP) end
+end
+local second = max(now_s, epoch[chosen])
+for p = 1, count do
+  local value, fresh = values[p], false
+  if value then
+    for at = 1, #value - 5, 6 do
+      local each, seen = read_entry(value, at)
+      if each == mine then
+        fresh = seen >= epoch[chosen] and (now_s - seen) * 4 < ttl
+        break
+      end
+    end
+  end
+  if not fresh then
+    local others = value and without(value, mine, now_s, ttl) or ''
+    call('SET', KEYS[p + 3], entry(mine, second) .. others, 'EX', ttl + 2)
+  end
+end
+if home and writable then
+  local fresh = sticky and (now_s - home_second) * 4 < ttl
+  if not fresh then
+    call('SET', KEYS[3], entry(index[home], max(now_s, epoch[home])), 'EX', ttl + 2)
+  end
+end
+
+local reply = {reason, matched[chosen], best}
+for rank = 1, #ranked do reply[3 + rank] = index[ranked[rank]] end
+return reply

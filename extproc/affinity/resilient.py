@@ -1,0 +1,193 @@
+"""A shared store that may fail, with this router's own memory to fall back on."""
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from extproc.affinity.memory import MemoryStore, moved
+from extproc.affinity.redis import RedisStore
+from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus
+from extproc.routing import Decision
+
+log = structlog.get_logger(__name__)
+
+_FAILURES_TO_OPEN = 5
+_PROBE_S = 0.5
+_LEARNED = 10_000
+"""Affinities remembered during an outage, the newest; about as many as a minute makes."""
+_REPLAYED_AT_ONCE = 16
+
+
+class ResilientStore:
+    """Decides from the shared store while it answers in time, else from this router's memory.
+
+    Every decision is also recorded in the memory, so it is warm when it is needed. After
+    ``_FAILURES_TO_OPEN`` failures in a row the breaker opens: no request waits for the store until
+    a probe in the background has found it, put this router's share right and told it the affinity
+    learned meanwhile.
+
+    Args:
+        shared: The store of all routers.
+        local: This router's memory.
+        heartbeat_s: Seconds between signs of life in the shared store.
+    """
+
+    def __init__(self, shared: RedisStore, local: MemoryStore, *, heartbeat_s: float = 2.0) -> None:
+        self._shared = shared
+        self._local = local
+        self._heartbeat_s = heartbeat_s
+        self._failures = 0
+        self._open = False
+        self._fallbacks = 0
+        self._replayed = 0
+        self._detail = ""
+        self._learned: deque[Reservation] = deque(maxlen=_LEARNED)
+        self._replay_ids = itertools.count()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """See ``AffinityStore.start``."""
+        await self._shared.start()
+        try:
+            await self._shared.ping()
+        except StoreError as error:
+            self._trip(error)
+        self._keeper = asyncio.create_task(self._keep(), name="affinity-keeper")
+
+    async def close(self) -> None:
+        """See ``AffinityStore.close``."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._shared.close()
+
+    async def reserve(self, reservation: Reservation) -> Decision:
+        """See ``AffinityStore.reserve``; never raises ``StoreError``."""
+        if not self._open:
+            try:
+                decision = await self._shared.reserve(reservation)
+            except StoreError as error:
+                self._failed(error)
+            else:
+                self._failures = 0
+                if decision.ranked:
+                    self._local.reserve_now(moved(reservation, decision.ranked[0]))
+                return decision
+        self._fallbacks += 1
+        decision = self._local.reserve_now(reservation)
+        if decision.ranked:
+            bound = moved(reservation, decision.ranked[0])
+            self._learned.append(bound)
+            if reservation.hold:
+                tokens = decision.total_tokens - decision.matched_tokens
+                self._shared.adopt(reservation, decision.ranked[0], tokens)
+        return replace(decision, shared=False)
+
+    def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
+        """See ``AffinityStore.served``."""
+        self._local.served(reservation_id, replica, ok=ok)
+        self._shared.served(reservation_id, replica, ok=ok)
+
+    def release(self, reservation_id: str) -> None:
+        """See ``AffinityStore.release``."""
+        self._local.release(reservation_id)
+        self._shared.release(reservation_id)
+
+    def join(self, pool: str, replicas: Sequence[str]) -> None:
+        """See ``AffinityStore.join``."""
+        self._local.join(pool, replicas)
+        self._shared.join(pool, replicas)
+
+    def leave(self, pool: str, replica: str) -> None:
+        """See ``AffinityStore.leave``."""
+        self._local.leave(pool, replica)
+        self._shared.leave(pool, replica)
+
+    def members(self, pool: str) -> Sequence[str]:
+        """See ``AffinityStore.members``: as the shared store last told them."""
+        return self._shared.members(pool)
+
+    def restarted(self, pool: str, replica: str, incarnation: str) -> None:
+        """See ``AffinityStore.restarted``."""
+        self._local.restarted(pool, replica, incarnation)
+        self._shared.restarted(pool, replica, incarnation)
+
+    async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
+        """See ``AffinityStore.snapshot``: this router's own view while the store is away."""
+        if not self._open:
+            with contextlib.suppress(StoreError):
+                return await self._shared.snapshot(pool)
+        return await self._local.snapshot(pool)
+
+    def status(self) -> StoreStatus:
+        """See ``AffinityStore.status``."""
+        status = self._shared.status()
+        return replace(
+            status,
+            shared=not self._open,
+            detail=self._detail or status.detail,
+            breaker="open" if self._open else "closed",
+            fallbacks=self._fallbacks,
+            replayed=self._replayed,
+            entries=self._local.status().entries,
+        )
+
+    def _failed(self, error: StoreError) -> None:
+        self._failures += 1
+        if self._failures >= _FAILURES_TO_OPEN and not self._open:
+            self._trip(error)
+
+    def _trip(self, error: StoreError) -> None:
+        self._open = True
+        self._detail = f"deciding from this router's memory: {error}"
+        self._shared.suspend()
+        log.warning("shared store lost, deciding from this router's memory", error=str(error))
+
+    async def _keep(self) -> None:
+        """Show life while the store answers, look for it while it does not."""
+        while True:
+            await asyncio.sleep(_PROBE_S if self._open else self._heartbeat_s)
+            try:
+                if self._open:
+                    await self._recover()
+                else:
+                    await self._shared.sync_all()
+            except StoreError as error:
+                if not self._open:
+                    self._failed(error)
+            except Exception:
+                log.exception("synchronizing with the shared store failed")
+
+    async def _recover(self) -> None:
+        await self._shared.ping()
+        await self._shared.sync_all()
+        self._shared.resume()
+        replayed = await self._replay()
+        self._open, self._failures, self._detail = False, 0, ""
+        # Reservations taken while the share was put right are told now, not a heartbeat later.
+        await self._shared.sync_all()
+        log.info("shared store is back", replayed=replayed)
+
+    async def _replay(self) -> int:
+        """Tell the store what was learned while it was away."""
+        count = 0
+        while self._learned:
+            size = min(_REPLAYED_AT_ONCE, len(self._learned))
+            batch = [self._learned.popleft() for _ in range(size)]
+            await asyncio.gather(
+                *(
+                    self._shared.reserve(
+                        replace(each, id=f"replay-{next(self._replay_ids)}", hold=False)
+                    )
+                    for each in batch
+                    if each.fingerprint is not None
+                )
+            )
+            count += size
+        self._replayed += count
+        return count
