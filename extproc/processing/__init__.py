@@ -1,1 +1,50 @@
 """The ext_proc protocol without I/O: messages in, messages and events out."""
+
+from extproc.processing.events import (
+    BodyMode,
+    Choice,
+    DecisionDue,
+    Event,
+    Reply,
+    RequestHead,
+    Responded,
+    ResponseEnded,
+    Violation,
+)
+from extproc.processing.replies import (
+    DESTINATION,
+    ECHO_LIMIT,
+    FACTS_NAMESPACE,
+    LB_NAMESPACE,
+)
+from extproc.processing.session import DEFAULT_WINDOW, Session
+from extproc.processing.wire import (
+    attributes_of,
+    canonical_address,
+    head_of,
+    metadata_of,
+    responded_of,
+)
+
+__all__ = [
+    "DEFAULT_WINDOW",
+    "DESTINATION",
+    "ECHO_LIMIT",
+    "FACTS_NAMESPACE",
+    "LB_NAMESPACE",
+    "BodyMode",
+    "Choice",
+    "DecisionDue",
+    "Event",
+    "Reply",
+    "RequestHead",
+    "Responded",
+    "ResponseEnded",
+    "Session",
+    "Violation",
+    "attributes_of",
+    "canonical_address",
+    "head_of",
+    "metadata_of",
+    "responded_of",
+]

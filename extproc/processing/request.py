@@ -1,0 +1,169 @@
+"""The request's direction of a stream: read enough, ask for a choice, answer what is owed."""
+
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+from extproc.processing.events import Choice, DecisionDue, Event, Reply, RequestHead, Violation
+from extproc.processing.modes import ASSUMED, Rules, Until, for_request, request_rules
+from extproc.processing.order import NEXT, PART, Part, Place
+from extproc.processing.replies import Kind, Piece, acknowledge, decide, mirror
+from extproc.processing.wire import content_length, head_of
+
+SLOW_START = 32 * 1024
+"""Bytes below which a gap is a client's round trip rather than a full buffer of Envoy's."""
+
+PATIENCE_BELOW, PATIENCE_ABOVE = 1.0, 0.05
+"""Seconds without a chunk after which a body counts as stalled, below and above SLOW_START."""
+
+
+class _State(Enum):
+    READING = auto()
+    DUE = auto()
+    SETTLED = auto()
+
+
+class _Collected:
+    """The first bytes of a body, at most ``window`` of them, and how many there were."""
+
+    __slots__ = ("_chunks", "_window", "ended", "length", "received")
+
+    def __init__(self, window: int) -> None:
+        self._chunks: list[bytes] = []
+        self._window = window
+        self.received = 0
+        self.ended = False
+        self.length: int | None = None  # as the client declared it
+
+    def add(self, body: bytes) -> None:
+        room = self._window - self.received
+        if body and room > 0:
+            self._chunks.append(body[:room])  # without a copy where all of it fits
+        self.received += len(body)
+
+    def take(self) -> bytes:
+        chunks, self._chunks = self._chunks, []
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    @property
+    def enough(self) -> bool:
+        # Above the window, not at it: so whether a body was complete does not depend on how it
+        # was cut into chunks. Content-length only hastens: a wrong one cannot hold anything up.
+        reached = self.length is not None and self.received >= max(self.length, 1)
+        return self.ended or reached or self.received > self._window
+
+    def complete(self, *, whole: bool) -> bool:
+        all_came = self.ended or whole or self.received == self.length
+        return all_came and self.received <= self._window
+
+
+_ENOUGH: dict[Until, Callable[[_Collected, Part], bool]] = {
+    Until.HEADERS: lambda _collected, _part: True,
+    Until.MESSAGE: lambda _collected, part: part is not Part.HEADERS,
+    Until.PREFIX: lambda collected, _part: collected.enough,
+}
+
+
+class RequestSide:
+    """Requests in, replies and one ``DecisionDue`` out.
+
+    What Envoy waits for is remembered as a queue of pieces until the choice is there. The choice
+    rides on the first of them; then each message is answered as it comes.
+    """
+
+    def __init__(self, readable: Callable[[RequestHead], bool], window: int) -> None:
+        self._readable = readable
+        self._collected = _Collected(window)
+        self._head: RequestHead | None = None
+        self._rules: Rules = ASSUMED
+        self._place = Place.START
+        self._state = _State.READING
+        self._owed: list[Piece] = []
+        self._choice: Choice | None = None
+
+    def configure(self, config: Any) -> None:
+        """Take the modes from the ``ProtocolConfiguration`` of the first message, or None."""
+        self._rules = request_rules(config)
+
+    def receive(self, kind: Kind, message: Any) -> list[Event]:
+        """Take one request message in."""
+        head = self._head or self._open(message)
+        part, before = PART[kind], self._place
+        self._place, fault = NEXT[before, part]
+        events: list[Event] = [Violation(f"request {fault}")] if fault else []
+        piece, ended = self._read(kind, message)
+        if ended:
+            self._place = Place.END
+            self._collected.ended = True
+            # The echo tells the end once: Envoy takes a second one for a protocol error.
+            piece = piece._replace(end=part is Part.BODY and before is not Place.END)
+        if self._state is _State.SETTLED or self._at_once(part):
+            events += self._answers(piece)
+        else:
+            self._owed.append(piece)
+        if self._state is _State.READING and _ENOUGH[self._rules.until](self._collected, part):
+            events.append(self._due(head))
+        return events
+
+    def idle(self) -> list[Event]:
+        """Nothing came for ``patience`` seconds: choose by what there is."""
+        if self.patience is None or self._head is None:
+            return []
+        return [self._due(self._head)]
+
+    def decide(self, choice: Choice) -> list[Event]:
+        """Answer ``DecisionDue``. Nothing happens if it was never asked or is moot by now."""
+        return self.settle(choice) if self._state is _State.DUE else []
+
+    def settle(self, choice: Choice) -> list[Event]:
+        """Pay what is owed and hold nothing back any more, asked or not. Once."""
+        if self._state is _State.SETTLED:
+            return []
+        self._state, self._choice = _State.SETTLED, choice
+        self._collected.take()
+        owed, self._owed = self._owed, []
+        return [reply for piece in owed for reply in self._answers(piece)]
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after the last message at which ``idle`` is due; None: never."""
+        received = self._collected.received
+        waiting = self._state is _State.READING and self._rules.until is Until.PREFIX
+        if not waiting or not received:
+            return None
+        return PATIENCE_BELOW if received < SLOW_START else PATIENCE_ABOVE
+
+    def _open(self, message: Any) -> RequestHead:
+        head = self._head = head_of(message, self._rules.mode)
+        self._rules = for_request(self._rules, head, readable=self._readable(head))
+        self._collected.length = content_length(head)
+        return head
+
+    def _read(self, kind: Kind, message: Any) -> tuple[Piece, bool]:
+        """What of a message has to be kept, and whether the request ends with it."""
+        if kind is Kind.REQUEST_TRAILERS:
+            return Piece(kind), True
+        if kind is Kind.REQUEST_HEADERS:
+            return Piece(kind), message.request_headers.end_of_stream
+        envelope = message.request_body
+        body = envelope.body
+        if self._state is _State.READING:
+            self._collected.add(body)
+        ended = envelope.end_of_stream or envelope.end_of_stream_without_message
+        if self._rules.answer is acknowledge:
+            return Piece(kind), ended
+        return Piece(kind, body, envelope=envelope if self._rules.answer is mirror else None), ended
+
+    def _at_once(self, part: Part) -> bool:
+        return self._rules.until is Until.MESSAGE and part is Part.HEADERS
+
+    def _due(self, head: RequestHead) -> DecisionDue:
+        self._state = _State.DUE
+        collected = self._collected
+        return DecisionDue(head, collected.take(), collected.complete(whole=self._rules.whole))
+
+    def _answers(self, piece: Piece) -> Iterator[Reply]:
+        answer = self._rules.answer if piece.kind is Kind.REQUEST_BODY else acknowledge
+        for message in answer(piece):
+            choice, self._choice = self._choice, None
+            yield Reply(decide(message, piece.kind, choice) if choice else message)

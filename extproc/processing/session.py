@@ -1,0 +1,86 @@
+"""One ext_proc stream, which is one HTTP request and its response."""
+
+from collections.abc import Callable
+from typing import Any
+
+from extproc.processing.events import Choice, Event, RequestHead, Violation
+from extproc.processing.replies import Kind
+from extproc.processing.request import RequestSide
+from extproc.processing.response import ResponseSide
+
+DEFAULT_WINDOW = 512 * 1024
+
+_KIND = {kind.value: kind for kind in Kind}
+_REQUEST_KINDS = {Kind.REQUEST_HEADERS, Kind.REQUEST_BODY, Kind.REQUEST_TRAILERS}
+
+
+class Session:
+    """A state machine without I/O: messages in, events out.
+
+    After ``DecisionDue`` more messages may come before ``decide`` is called; what they are owed is
+    remembered. No sequence of messages raises.
+
+    Protocol: ``envoy/service/ext_proc/v3/external_processor.proto``.
+
+    Args:
+        readable: Whether the prompt of a request with this head can be read. If not, the choice
+            is made at its headers.
+        window: Most bytes of a body that are looked at.
+    """
+
+    def __init__(
+        self, *, readable: Callable[[RequestHead], bool], window: int = DEFAULT_WINDOW
+    ) -> None:
+        self._request = RequestSide(readable, window)
+        self._response = ResponseSide()
+        self._configured = False
+
+    def receive(self, message: Any) -> list[Event]:
+        """Take a ``ProcessingRequest`` in.
+
+        Returns:
+            What follows from it, in order. At most one ``DecisionDue``, ``Responded`` and
+            ``ResponseEnded`` in a session's life.
+        """
+        events = [] if self._configured else self._configure(message)
+        kind = _KIND.get(message.WhichOneof("request") or "")
+        if kind is None:
+            return [*events, Violation("message without content")]
+        if kind in _REQUEST_KINDS:
+            return events + self._request.receive(kind, message)
+        # A response before the choice is Envoy's own (a timeout, a body too large): choosing is
+        # moot, and nothing of the request may stay unanswered.
+        return events + self.abandon() + self._response.receive(kind, message)
+
+    def idle(self) -> list[Event]:
+        """Tell that nothing came for ``patience`` seconds."""
+        return self._request.idle()
+
+    def decide(self, choice: Choice) -> list[Event]:
+        """Answer ``DecisionDue``.
+
+        Returns:
+            ``Reply`` events in order; none if the choice is moot by now.
+        """
+        return self._request.decide(choice)
+
+    def abandon(self) -> list[Event]:
+        """Give up choosing: answer all that is owed, so that Envoy chooses by its own policy.
+
+        May be called at any time; after a choice it does nothing.
+        """
+        return self._request.settle(Choice())
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after the last message at which ``idle`` is due; None: wait for ever."""
+        return self._request.patience
+
+    def _configure(self, message: Any) -> list[Event]:
+        """Take the modes from the stream's first message, the only one that tells them."""
+        self._configured = True
+        told = message.HasField("protocol_config")
+        config = message.protocol_config if told else None
+        self._request.configure(config)
+        self._response.configure(config)
+        return [] if told else [Violation("first message without protocol_config")]

@@ -1,0 +1,132 @@
+"""Reading Envoy's messages: headers, attributes, metadata, addresses."""
+
+import math
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from extproc.processing.events import BodyMode, RequestHead, Responded
+
+Headers = dict[str, list[str]]
+
+
+def headers_of(header_map: Any) -> Headers:
+    """Names (lower case) to values in order of arrival, from a ``HeaderMap``.
+
+    Envoy puts the value into ``raw_value`` (bytes) by default and into ``value`` on request.
+    """
+    headers: Headers = {}
+    for header in header_map.headers:
+        value = header.raw_value.decode("utf-8", "surrogateescape") or header.value
+        headers.setdefault(header.key.lower(), []).append(value)
+    return headers
+
+
+def struct_of(struct: Any) -> dict[str, Any]:
+    """A ``google.protobuf.Struct`` as a plain dictionary; numbers stay doubles."""
+    return {name: _plain(value) for name, value in struct.fields.items()}
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return struct_of(value.struct_value)
+    if kind == "list_value":
+        return [_plain(item) for item in value.list_value.values]
+    return None if kind in {None, "null_value"} else getattr(value, kind)
+
+
+def attributes_of(message: Any) -> dict[str, Any]:
+    """The attributes of a ``ProcessingRequest``, flattened over namespaces.
+
+    Envoy sends one ``Struct`` per namespace, which is the filter's name, and in it one field per
+    attribute, by its full name (``xds.cluster_name``).
+    """
+    attributes: dict[str, Any] = {}
+    for struct in message.attributes.values():
+        attributes.update(struct_of(struct))
+    return attributes
+
+
+def metadata_of(message: Any) -> dict[str, dict[str, Any]]:
+    """Namespace to fields of the untyped metadata that Envoy forwards with a message."""
+    if not message.HasField("metadata_context"):
+        return {}
+    metadata = message.metadata_context.filter_metadata
+    return {namespace: struct_of(struct) for namespace, struct in metadata.items()}
+
+
+def head_of(message: Any, mode: BodyMode) -> RequestHead:
+    """The head of a request, from the first ``ProcessingRequest`` of its stream."""
+    headers = message.request_headers
+    return RequestHead(
+        headers=headers_of(headers.headers),
+        attributes=attributes_of(message),
+        metadata=metadata_of(message),
+        mode=mode,
+        end_of_stream=headers.end_of_stream,
+    )
+
+
+def responded_of(attributes: Mapping[str, Any], headers: Mapping[str, Sequence[str]]) -> Responded:
+    """What the response's attributes and headers tell of who served, and how."""
+    status = headers.get(":status", ())
+    return Responded(
+        address=canonical_address(_text(attributes.get("upstream.address"))),
+        attempts=_whole(attributes.get("upstream.request_attempt_count")),
+        status=_digits(status[0]) if status else _whole(attributes.get("response.code")),
+        flags=_whole(attributes.get("response.flags")),
+        details=_text(attributes.get("response.code_details")),
+        headers=headers,
+    )
+
+
+def content_length(head: RequestHead) -> int | None:
+    """The declared length of a request's body in bytes, or None where there is no valid one."""
+    text = head.header("content-length")
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+# More digits than any length needs, and far fewer than ``int`` refuses to read.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def _digits(text: str) -> int:
+    return int(text) if _NUMBER.fullmatch(text) else 0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: Any) -> int:
+    """An attribute's number as an integer: they come as doubles, some proxies write strings."""
+    if isinstance(value, str):
+        return _digits(value)
+    return int(value) if isinstance(value, float) and math.isfinite(value) else 0
+
+
+@lru_cache(maxsize=4096)
+def canonical_address(text: str) -> str:
+    """An ``ip:port`` in the one form in which replicas are compared, or an empty string.
+
+    IPv6 addresses stand in brackets, in their shortest form, as Envoy writes them.
+
+    Args:
+        text: ``10.0.0.2:8080`` or ``[2001:db8::1]:8080``, blanks around it allowed.
+    """
+    host, _, port = text.strip().rpartition(":")
+    number = _digits(port)
+    if not 0 < number < 1 << 16:
+        return ""
+    bracketed = host.startswith("[") and host.endswith("]")
+    family = socket.AF_INET6 if bracketed else socket.AF_INET
+    try:
+        # Not ``ipaddress``: it and Envoy differ on IPv4-mapped addresses.
+        packed = socket.inet_pton(family, host[1:-1] if bracketed else host)
+    except (OSError, ValueError):
+        return ""
+    host = socket.inet_ntop(family, packed)
+    return f"[{host}]:{number}" if bracketed else f"{host}:{number}"
