@@ -88,7 +88,7 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
         timeout=connect_timeout_s,
         **options,
     )
-    return Redis(connection_pool=pool)
+    return Redis.from_pool(pool)  # which closes the pool with the client
 
 
 def _cluster(url: str, parts: SplitResult, options: dict[str, Any], *, tls: bool) -> Any:

@@ -31,8 +31,8 @@ for i = 1, size do
   local a, b = byte(ARGV[3], 2 * i - 1, 2 * i)
   local each = a * 256 + b
   index[i], position[each], matched[i], depth[i] = each, i, 0, 0
-  local p, c
-  in_flight[i], p, c, _, epoch[i] = record(state, each)
+  local n, p, c, _, since = record(state, each)
+  in_flight[i], epoch[i] = n, since
   pending[i] = p - drainable(p, c, now, rate)
 end
 
