@@ -1,0 +1,262 @@
+"""A pool's settings: gRPC initial metadata of Envoy's ext_proc filter, one key per field.
+
+Envoy merges the metadata of filter, virtual host and route by key, and never passes on keys of that
+name from a client, so whoever writes the Envoy configuration decides alone.
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, NamedTuple, Protocol
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from extproc.processing.wire import canonical_address
+from extproc.routing import Mode, Policy, Strategy
+
+PREFIX = "x-prefix-"
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(|s|m|h|d)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SIZE = re.compile(r"(\d+)\s*(|kb|mb|kib|mib)", re.IGNORECASE)
+_BYTES = {"": 1, "kb": 1000, "mb": 1_000_000, "kib": 1024, "mib": 1024 * 1024}
+
+
+def seconds(value: Any) -> Any:
+    """``600``, ``600s``, ``10m``, ``2h`` or ``1d`` in whole seconds; other types pass through."""
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise PydanticCustomError("duration", "write seconds, or a number with s, m, h or d")
+    return round(float(match[1]) * _SECONDS[match[2]])
+
+
+def size(value: Any) -> Any:
+    """``65536``, ``64KiB`` or ``1MB`` in bytes; other types pass through."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise PydanticCustomError("size", "write bytes, or a number with KiB, MiB, kB or MB")
+    return int(match[1]) * _BYTES[match[2].lower()]
+
+
+def _addresses(value: Any) -> Any:
+    """A list of ``ip:port`` with commas; blanks and empty items are tolerated, repeats dropped."""
+    if not isinstance(value, str):
+        return value
+    found: dict[str, None] = {}
+    for item in filter(None, map(str.strip, value.split(","))):
+        address = canonical_address(item)
+        if not address:
+            raise PydanticCustomError(
+                "address",
+                "{item} is no address: write ip:port, or [ipv6]:port",
+                {"item": repr(item[:60])},
+            )
+        found[address] = None
+    return tuple(found)
+
+
+Duration = Annotated[int, BeforeValidator(seconds)]
+Size = Annotated[int, BeforeValidator(size)]
+HeaderName = Annotated[
+    str, BeforeValidator(str.lower), Field(pattern=r"^[!#$%&'*+\-.^_`|~0-9a-z]*$", max_length=100)
+]
+
+
+class PoolSettings(BaseModel):
+    """How one pool is routed. The field ``media_tokens`` has the key ``x-prefix-media-tokens``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    strategy: Strategy = Field(
+        default=Strategy.KV_AWARE,
+        description="How a replica is chosen: by cached tokens and load (`kv_aware`), by the "
+        "prompt's start alone (`prefix_aware`), or without looking at prompts.",
+    )
+    mode: Mode = Field(
+        default=Mode.ENFORCE,
+        description="`shadow` decides and counts, but leaves the choice to Envoy.",
+    )
+    pool: str = Field(
+        default="",
+        max_length=200,
+        pattern=r"^[^\x00-\x1f~]*$",
+        description="Name of the pool, under which routers share state. Empty: the name of the "
+        "route's Envoy cluster, else `default`.",
+    )
+    replicas: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
+        default=(),
+        description="The pool's replicas as `ip:port,[ipv6]:port`. Empty: learned from who serves.",
+    )
+    length: int = Field(
+        default=4096,
+        ge=1024,
+        le=65_536,
+        description="`prefix_aware`: characters of the prompt's start that are the key.",
+    )
+    concurrency_threshold: int = Field(
+        default=32,
+        ge=1,
+        le=1024,
+        description="`prefix_aware`: requests in flight at which a replica is full.",
+    )
+    uncached_weight: float = Field(
+        default=1.5,
+        ge=0,
+        le=1000,
+        allow_inf_nan=False,
+        description="`kv_aware`: cost of a token that the replica must prefill for this request, "
+        "against 1 for a token that it has queued already.",
+    )
+    decode_weight: int = Field(
+        default=256,
+        ge=0,
+        le=1_000_000,
+        description="`kv_aware`: cost of each request in flight, in queued tokens.",
+    )
+    prefill_rate: int = Field(
+        default=10_000,
+        ge=1,
+        le=10_000_000,
+        description="Tokens per second that a replica prefills: how fast its queued tokens drain.",
+    )
+    bytes_per_token: float = Field(
+        default=4.0,
+        ge=0.25,
+        le=64,
+        allow_inf_nan=False,
+        description="Bytes of prompt text that count as one token.",
+    )
+    media_tokens: int = Field(
+        default=1024,
+        ge=0,
+        le=1_000_000,
+        description="Tokens that an image, audio or video counts as.",
+    )
+    ttl: Duration = Field(
+        default=600,
+        ge=1,
+        le=7 * 86_400,
+        description="Time without use after which a replica counts as having forgotten a prompt; "
+        "seconds, or `10m`, `2h`.",
+    )
+    tenant_header: HeaderName = Field(
+        default="",
+        description="Request header whose value separates tenants: equal prompts of two tenants "
+        "share nothing. Empty: none.",
+    )
+    session_header: HeaderName = Field(
+        default="",
+        description="Request header whose value keeps the requests of a session together, also "
+        "where their prompts share nothing. Empty: none.",
+    )
+    inspect_window: Size | None = Field(
+        default=None,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="Bytes of a body that are read before deciding, or `64KiB`, `1MiB`. Empty: "
+        "the process's `inspect_window`.",
+    )
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The numbers that the store's algorithm needs, as integers."""
+        return Policy(
+            strategy=self.strategy,
+            uncached_milli=round(self.uncached_weight * 1000),
+            decode_tokens=self.decode_weight,
+            prefill_rate=self.prefill_rate,
+            threshold=self.concurrency_threshold,
+            ttl_s=self.ttl,
+        )
+
+
+KEYS = {PREFIX + name.replace("_", "-"): name for name in PoolSettings.model_fields}
+"""Metadata key to field name."""
+
+
+class SettingError(NamedTuple):
+    """A setting that does not hold.
+
+    Attributes:
+        key: The metadata key.
+        value: What it said, cut to what a log line bears.
+        cure: What to write instead.
+    """
+
+    key: str
+    value: str
+    cure: str
+
+
+class Parsed(NamedTuple):
+    """Settings, and what was wrong with the metadata that they came from."""
+
+    settings: PoolSettings
+    errors: tuple[SettingError, ...] = ()
+
+
+class _Item(Protocol):
+    def __iter__(self) -> Any: ...
+
+
+def parse(metadata: Iterable[_Item] | None) -> Parsed:
+    """Read a pool's settings. A value that is no good leaves its default.
+
+    Args:
+        metadata: Pairs of key and value (text or bytes), as ``ServicerContext.invocation_metadata``
+            has them. Keys without the prefix are not looked at; of a repeated key the last counts.
+    """
+    return _parse(tuple(pair for key, value in metadata or () if (pair := _text(key, value))))
+
+
+def _text(key: Any, value: Any) -> tuple[str, str] | None:
+    if not key.startswith(PREFIX):
+        return None
+    return key, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@lru_cache(maxsize=1024)
+def _parse(pairs: tuple[tuple[str, str], ...]) -> Parsed:
+    values: dict[str, str] = {}
+    errors: list[SettingError] = []
+    for key, value in pairs:
+        if key not in KEYS:
+            errors.append(SettingError(_printable(key), _printable(value), _did_you_mean(key)))
+        elif value.strip():
+            values[KEYS[key]] = value.strip()
+        else:
+            values.pop(KEYS[key], None)
+    while True:
+        try:
+            return Parsed(PoolSettings.model_validate(values), tuple(errors))
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                name = str(each["loc"][0])
+                default = PoolSettings.model_fields[name].default
+                cure = f"{each['msg']}; the default {show(default)} holds"
+                key = PREFIX + name.replace("_", "-")
+                errors.append(SettingError(key, _printable(values.pop(name)), cure))
+
+
+def _did_you_mean(key: str) -> str:
+    near = get_close_matches(key, KEYS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KEYS))}"
+    return f"unknown key, ignored: {hint}"
+
+
+def _printable(value: str) -> str:
+    text = value if len(value) <= 100 else value[:97] + "..."
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def show(value: Any) -> str:
+    """A default as a user would write it."""
+    if value is None or value in ("", ()):
+        return "(empty)"
+    return str(value)

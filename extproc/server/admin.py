@@ -1,0 +1,144 @@
+"""The pages for people, probes and Prometheus."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from extproc import __version__
+from extproc.affinity.store import AffinityStore, ReplicaState, StoreError
+from extproc.server.metrics import Metrics
+from extproc.server.stats import OTHER, PoolStats, Stats
+
+_SNAPSHOT_SECONDS = 1.0
+
+
+class Admin:
+    """``/metrics``, ``/healthz``, ``/readyz`` and ``/pools`` of one process.
+
+    Args:
+        store: The affinity store.
+        stats: The router's counts.
+        metrics: The metrics to render.
+        draining: Whether the process is about to end.
+    """
+
+    def __init__(
+        self, store: AffinityStore, stats: Stats, metrics: Metrics, draining: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._metrics = metrics
+        self._draining = draining
+
+    def app(self) -> web.Application:
+        """The pages as an aiohttp application."""
+        app = web.Application()
+        pages: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
+            "/": self._index,
+            "/metrics": self._render_metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/pools": self._pools,
+        }
+        app.add_routes([web.get(path, handler) for path, handler in pages.items()])
+        return app
+
+    async def _index(self, _request: web.Request) -> web.Response:
+        text = f"prefix-extproc {__version__}\n/metrics\n/healthz\n/readyz\n/pools\n"
+        return web.Response(text=text)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        store = self._store.status()
+        draining = self._draining()
+        status = "draining" if draining else "ok" if store.shared else "degraded"
+        body = {
+            "status": status,
+            "open_streams": self._stats.open,
+            "store": {
+                "kind": store.kind,
+                "shared": store.shared,
+                "breaker": store.breaker,
+                "detail": store.detail,
+            },
+        }
+        return web.json_response(body, status=503 if draining else 200)
+
+    async def _render_metrics(self, _request: web.Request) -> web.Response:
+        states = {name: found for name, found in (await self._snapshots()).items() if found}
+        return web.Response(
+            body=self._metrics.render(states),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def _pools(self, _request: web.Request) -> web.Response:
+        snapshots = await self._snapshots()
+        return web.json_response(
+            {
+                name: {"replicas": _replicas(snapshots.get(name)), **_counts(stats)}
+                for name, stats in self._stats.pools.items()
+            }
+        )
+
+    async def _snapshots(self) -> dict[str, dict[str, ReplicaState] | None]:
+        """Pool to replicas; None where the store does not answer."""
+        names = [name for name in self._stats.pools if name != OTHER]
+        found = await asyncio.gather(*(self._snapshot(name) for name in names))
+        return dict(zip(names, found, strict=True))
+
+    async def _snapshot(self, pool: str) -> dict[str, ReplicaState] | None:
+        try:
+            async with asyncio.timeout(_SNAPSHOT_SECONDS):
+                return dict(await self._store.snapshot(pool))
+        except (StoreError, TimeoutError):
+            return None
+
+
+def _replicas(states: dict[str, ReplicaState] | None) -> dict[str, Any] | None:
+    if states is None:
+        return None
+    return {
+        address: {
+            "in_flight": state.in_flight,
+            "pending_tokens": state.pending_tokens,
+            "epoch": state.epoch,
+            "incarnation": state.incarnation,
+        }
+        for address, state in states.items()
+    }
+
+
+def _counts(stats: PoolStats) -> dict[str, Any]:
+    shadow = stats.shadow
+    return {
+        "source": stats.source,
+        "settings": stats.settings.model_dump(mode="json"),
+        "decisions": stats.reasons.total(),
+        "reasons": dict(stats.reasons),
+        "outcomes": dict(stats.outcomes),
+        "unreadable": dict(stats.problems),
+        "hits": {
+            "prompt_tokens": stats.total_tokens,
+            "matched_tokens": stats.matched_tokens,
+            "best_tokens": stats.best_tokens,
+            "rate": _rate(stats.matched_tokens, stats.total_tokens),
+        },
+        "unshared_decisions": stats.unshared,
+        "shadow": {
+            "requests": shadow.requests,
+            "agreed": shadow.agreed,
+            "prompt_tokens": shadow.total_tokens,
+            "matched_tokens": shadow.matched_tokens,
+            "served_tokens": shadow.served_tokens,
+            "rate": _rate(shadow.matched_tokens, shadow.total_tokens),
+            "served_rate": _rate(shadow.served_tokens, shadow.total_tokens),
+        },
+    }
+
+
+def _rate(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0

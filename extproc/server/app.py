@@ -1,0 +1,210 @@
+"""One process of the server: start, serve, drain, end."""
+
+import asyncio
+import multiprocessing
+import signal
+import socket
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import structlog
+from aiohttp import web
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
+from grpc_health.v1 import health as grpc_health
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from extproc import __version__
+from extproc.affinity import open_store, redact
+from extproc.server.admin import Admin
+from extproc.server.health import SERVICE, Health
+from extproc.server.metrics import Metrics
+from extproc.server.router import Router, new_incarnation
+from extproc.server.stream import Processor
+from extproc.settings import Settings, split_host_port
+
+_log = structlog.get_logger(__name__)
+
+
+class ServeError(Exception):
+    """The process cannot serve. The message says what, where, and what to do."""
+
+
+class App:
+    """Serves by its settings until it is told to stop.
+
+    Args:
+        settings: What to do.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        incarnation = new_incarnation()
+        self.store = open_store(
+            settings.store,
+            router=incarnation,
+            deadline_s=settings.store_deadline_ms / 1000,
+            memory_entries=settings.store_memory_entries,
+        )
+        self.router = Router(self.store, window=settings.inspect_window, incarnation=incarnation)
+        self.metrics = Metrics(self.router.stats, self.store.status)
+        self.health = Health()
+        self.draining = False
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        """Drain and end; told again, end at once."""
+        (self._hurry if self._stop.is_set() else self._stop).set()
+
+    async def run(self) -> None:
+        """Serve until ``stop``.
+
+        Raises:
+            ServeError: An address cannot be served.
+        """
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            await self.store.start()
+            stack.push_async_callback(self.store.close)
+            server = self._server()
+            stack.push_async_callback(server.stop, None)
+            await server.start()
+            await self.health.serving()
+            if settings.admin:
+                stack.push_async_callback((await self._serve_admin()).cleanup)
+            store = self.store.status()
+            _log.info(
+                "serving",
+                version=__version__,
+                listen=settings.listen,
+                admin=settings.admin,
+                store=redact(settings.store),
+                shared=store.shared,
+            )
+            await self._stop.wait()
+            await self._drain(server)
+        _log.info("stopped", open_streams=self.router.stats.open)
+
+    def _server(self) -> grpc.aio.Server:
+        settings = self._settings
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_size),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share
+                ("grpc.max_concurrent_streams", 1_000_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+                ("grpc.http2.max_ping_strikes", 0),
+            ],
+            maximum_concurrent_rpcs=settings.max_streams or None,
+        )
+        rpc.add_ExternalProcessorServicer_to_server(Processor(self.router, self.metrics), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, server)
+        reflection.enable_server_reflection(
+            (SERVICE, grpc_health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        check_free(settings.listen)
+        try:
+            port = server.add_insecure_port(settings.listen)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise ServeError(
+                f"cannot listen on {settings.listen}: choose a free address of this machine, "
+                "or an existing folder for a unix socket, with --listen"
+            )
+        return server
+
+    async def _serve_admin(self) -> web.AppRunner:
+        address = self._settings.admin
+        host, port = split_host_port(address)
+        admin = Admin(self.store, self.router.stats, self.metrics, lambda: self.draining)
+        runner = web.AppRunner(admin.app(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise ServeError(
+                f"cannot serve the admin pages on {address}: {_reason(error)}; "
+                "choose another address with --admin, or none with --admin ''"
+            ) from None
+        return runner
+
+    async def _drain(self, server: grpc.aio.Server) -> None:
+        settings = self._settings
+        self.draining = True
+        await self.health.draining()
+        _log.info(
+            "draining", open_streams=self.router.stats.open, deadline_s=settings.drain_deadline
+        )
+        hurry = asyncio.create_task(self._hurry.wait())
+        if settings.drain_delay:
+            await asyncio.wait({hurry}, timeout=settings.drain_delay)
+        stopped = asyncio.create_task(server.stop(settings.drain_deadline))
+        await asyncio.wait({hurry, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            await server.stop(None)
+        await stopped
+        hurry.cancel()
+
+
+def serve(settings: Settings) -> None:
+    """Serve in this process until SIGTERM or SIGINT.
+
+    Raises:
+        ServeError: An address cannot be served.
+    """
+
+    async def main() -> None:
+        app = App(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, app.stop)
+        parent = multiprocessing.parent_process()
+        if parent is not None:  # a worker does not outlive its supervisor
+
+            def orphaned() -> None:
+                loop.remove_reader(parent.sentinel)
+                app.stop()
+
+            loop.add_reader(parent.sentinel, orphaned)
+        await app.run()
+
+    asyncio.run(main())
+
+
+def check_free(listen: str) -> None:
+    """Refuse what gRPC would take over or only complain about in its own words.
+
+    Raises:
+        ServeError: The address is in use or of nowhere.
+    """
+    if not listen.startswith("unix:"):
+        host, port = split_host_port(listen)
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = infos[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            raise ServeError(
+                f"cannot listen on {listen}: {_reason(error)}; choose another with --listen"
+            ) from None
+        return
+    path = Path(listen.removeprefix("unix:"))
+    if path.is_absolute() and not path.parent.is_dir():
+        raise ServeError(f"cannot listen on {listen}: the folder {path.parent} does not exist")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+    raise ServeError(f"cannot listen on {listen}: another process serves there")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

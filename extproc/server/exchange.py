@@ -1,0 +1,179 @@
+"""One request and its response: the choice, what came of it, and the end."""
+
+from extproc.affinity.store import Reservation, StoreError
+from extproc.pool_settings import Parsed
+from extproc.processing.events import Choice, DecisionDue, RequestHead, Responded
+from extproc.prompt.model import Fingerprint, Unreadable
+from extproc.replicas import Service, Source
+from extproc.routing import Decision, Mode, Reason
+from extproc.server.question import fingerprint_of, in_order, prompt_of
+from extproc.server.router import Router, pool_name, problem_of
+from extproc.server.stats import Outcome, PoolStats
+
+SHADOW = "~shadow"
+"""Ending of the pool in which shadow mode's choices count as served."""
+
+_NOBODY = Decision((), Reason.NO_REPLICAS)
+
+
+class Exchange:
+    """One HTTP request on its way through the router.
+
+    Holds at most two reservations: of the choice, and of who served where the choice was Envoy's.
+
+    Args:
+        router: What all exchanges share.
+        parsed: The pool's settings, as the stream brought them.
+    """
+
+    def __init__(self, router: Router, parsed: Parsed) -> None:
+        self._router = router
+        self._settings, self._errors = parsed
+        self._store = router.store
+        self._id = router.next_id()
+        self._held: list[str] = []
+        self._pool = ""
+        self._stats: PoolStats | None = None
+        self._source: Source | None = None
+        self._problem: Unreadable | None = None
+        self._found: Fingerprint | None = None
+        self._decision = _NOBODY
+        self._ended = False
+
+    @property
+    def window(self) -> int:
+        """Most bytes of the body to read."""
+        return self._router.window(self._settings)
+
+    def readable(self, head: RequestHead) -> bool:
+        """Whether to wait for the body of a request."""
+        self._problem = problem_of(head)
+        return self._problem is None
+
+    async def choose(self, due: DecisionDue) -> Choice:
+        """Choose a replica. A store that fails leaves the choice to Envoy."""
+        settings = self._settings
+        self._pool = pool_name(due.head, settings)
+        self._stats = stats = self._router.stats.pool(self._pool)
+        stats.settings = settings
+        if self._errors:
+            self._router.report(self._errors, due.head)
+        self._source = self._router.source(self._pool, due.head, settings)
+        stats.source = self._source.name
+        shadow = self._fingerprint(due)
+        decision = self._decision = await self._decide(shadow)
+        stats.decided(decision)
+        facts = {
+            "pool": self._pool,
+            "strategy": settings.strategy.value,
+            "reason": decision.reason.value,
+            "matched_tokens": decision.matched_tokens,
+            "total_tokens": decision.total_tokens,
+        }
+        return Choice(() if self._shadowed else decision.ranked, facts)
+
+    def failed(self) -> None:
+        """Tell that choosing failed by a fault of our own; the choice is Envoy's."""
+        self._decision = Decision((), Reason.FALLBACK)
+        if self._stats is not None:
+            self._stats.decided(self._decision)
+
+    def moot(self) -> None:
+        """Tell that the choice came too late: Envoy went on without it."""
+        self._decision = _NOBODY
+        self._release()
+
+    async def responded(self, event: Responded) -> None:
+        """Take in who served."""
+        if self._source is None or self._stats is None or self._ended:
+            return
+        ok = 0 < event.status < 400
+        chosen = "" if self._shadowed or not self._decision.ranked else self._decision.ranked[0]
+        self._stats.outcomes[_outcome(event, chosen)] += 1
+        if event.address:
+            answered = ok or event.details == "via_upstream"
+            self._source.served(Service(event.address, event.attempts, chosen, answered))
+        if chosen:
+            self._store.served(self._id, event.address, ok=ok)
+            return
+        if self._shadowed and self._decision.ranked:
+            self._store.served(self._id, self._decision.ranked[0], ok=ok)
+        if event.address and ok:
+            await self._record(event.address)
+
+    def end(self) -> None:
+        """The response ended, or the stream did. Idempotent."""
+        self._ended = True
+        self._release()
+
+    def _release(self) -> None:
+        while self._held:
+            self._store.release(self._held.pop())
+
+    @property
+    def _shadowed(self) -> bool:
+        return self._settings.mode is Mode.SHADOW
+
+    def _fingerprint(self, due: DecisionDue) -> Fingerprint | None:
+        """Read the prompt for the real ledger, and for the one of shadow mode: the one to ask."""
+        assert self._stats is not None
+        prompt = self._problem or prompt_of(due, self._settings)
+        if isinstance(prompt, Unreadable):
+            self._stats.problems[prompt] += 1
+            return None
+        if prompt.problem is not None:
+            self._stats.problems[prompt.problem] += 1
+        self._found = fingerprint_of(prompt, due, self._settings, self._pool)
+        if not self._shadowed:
+            return self._found
+        return fingerprint_of(prompt, due, self._settings, self._pool + SHADOW)
+
+    async def _decide(self, found: Fingerprint | None) -> Decision:
+        assert self._source is not None
+        candidates = self._source.candidates()
+        if not candidates.addresses:
+            return Decision((), Reason.NO_REPLICAS, total_tokens=found.total_tokens if found else 0)
+        policy = self._settings.policy
+        reservation = Reservation(
+            id=self._id,
+            pool=self._pool + SHADOW if self._shadowed else self._pool,
+            candidates=in_order(candidates.addresses, policy.strategy, found),
+            policy=policy,
+            fingerprint=found,
+            matched_only=candidates.matched_only and not self._shadowed,
+        )
+        return await self._reserve(reservation)
+
+    async def _record(self, address: str) -> None:
+        """Hold a reservation at the replica of Envoy's choice, so that it counts like ours."""
+        reservation = Reservation(
+            id=self._id + SHADOW,
+            pool=self._pool,
+            candidates=(address,),
+            policy=self._settings.policy,
+            fingerprint=self._found,
+        )
+        served = await self._reserve(reservation)
+        if self._shadowed and self._decision.ranked and self._stats is not None:
+            self._stats.shadow.compare(self._decision, served)
+
+    async def _reserve(self, reservation: Reservation) -> Decision:
+        self._held.append(reservation.id)
+        try:
+            return await self._store.reserve(reservation)
+        except StoreError:
+            found = reservation.fingerprint
+            return Decision((), Reason.FALLBACK, total_tokens=found.total_tokens if found else 0)
+        finally:
+            if self._ended:
+                self._store.release(reservation.id)
+
+
+def _outcome(event: Responded, chosen: str) -> Outcome:
+    if not event.address:
+        return Outcome.NOBODY
+    if not chosen:
+        return Outcome.ENVOY
+    if event.address == chosen:
+        return Outcome.FIRST
+    return Outcome.ELSEWHERE if event.attempts == 1 else Outcome.RETRIED

@@ -1,0 +1,219 @@
+"""Prometheus metrics: most are read from the router's counts when they are scraped."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from extproc import __version__
+from extproc.affinity.store import ReplicaState, StoreStatus
+from extproc.server.stats import PoolStats, Stats
+
+_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+MAX_REPLICAS = 1000
+"""Replicas that get series of their own, over all pools."""
+
+PoolStates = Mapping[str, Mapping[str, ReplicaState]]
+
+
+class Metrics:
+    """All metrics of one process, in a registry of its own.
+
+    Args:
+        stats: The router's counts.
+        status: The store's counters and health.
+    """
+
+    def __init__(self, stats: Stats, status: Callable[[], StoreStatus]) -> None:
+        self.registry = CollectorRegistry()
+        self.decision_seconds = Histogram(
+            "prefix_extproc_decision_seconds",
+            "Time from the last byte that a decision needed to the decision.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._replicas = _Replicas()
+        for collector in (_Router(stats), _Store(status), self._replicas):
+            self.registry.register(collector)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def render(self, pools: PoolStates) -> bytes:
+        """The text format of Prometheus.
+
+        Args:
+            pools: Pool to replica to state, for the series of replicas.
+        """
+        self._replicas.pools = pools
+        return generate_latest(self.registry)
+
+
+def _counter(
+    name: str, text: str, labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], float]]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"prefix_extproc_{name}", text, labels=list(labels))
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+def _gauge(
+    name: str, text: str, labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"prefix_extproc_{name}", text, labels=list(labels))
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
+_BY_POOL: tuple[tuple[str, str, Callable[[PoolStats], float]], ...] = (
+    ("prompt_tokens", "Estimated tokens of prompts.", lambda pool: pool.total_tokens),
+    (
+        "matched_tokens",
+        "Tokens of prompts that the chosen replica held already.",
+        lambda pool: pool.matched_tokens,
+    ),
+    (
+        "best_tokens",
+        "Tokens of prompts that some replica held already.",
+        lambda pool: pool.best_tokens,
+    ),
+    (
+        "unshared_decisions",
+        "Decisions without the other routers' state.",
+        lambda pool: pool.unshared,
+    ),
+    (
+        "shadow_requests",
+        "Requests that shadow mode compared.",
+        lambda pool: pool.shadow.requests,
+    ),
+    (
+        "shadow_agreed",
+        "Requests that Envoy sent where we would have.",
+        lambda pool: pool.shadow.agreed,
+    ),
+    (
+        "shadow_prompt_tokens",
+        "Tokens of prompts that shadow mode compared.",
+        lambda pool: pool.shadow.total_tokens,
+    ),
+    (
+        "shadow_matched_tokens",
+        "Tokens that the choices of shadow mode would have found held.",
+        lambda pool: pool.shadow.matched_tokens,
+    ),
+    (
+        "shadow_served_tokens",
+        "Tokens that the replicas of Envoy's choice did hold.",
+        lambda pool: pool.shadow.served_tokens,
+    ),
+)
+
+
+class _Router(Collector):
+    """The counts of one router."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats, pools = self._stats, self._stats.pools
+        yield _gauge("info", "Version.", ["version"], [((__version__,), 1)])
+        yield _gauge("open_streams", "Requests open at this router.", [], [((), stats.open)])
+        yield _counter("streams", "Requests seen.", [], [((), stats.streams)])
+        yield _counter(
+            "decisions",
+            "Decisions by reason.",
+            ["pool", "reason"],
+            [((name, key), n) for name, pool in pools.items() for key, n in pool.reasons.items()],
+        )
+        yield _counter(
+            "responses",
+            "Responses by who served.",
+            ["pool", "outcome"],
+            [((name, key), n) for name, pool in pools.items() for key, n in pool.outcomes.items()],
+        )
+        yield _counter(
+            "unreadable",
+            "Requests without a (whole) readable prompt, by what was the matter.",
+            ["pool", "problem"],
+            [((name, key), n) for name, pool in pools.items() for key, n in pool.problems.items()],
+        )
+        for name, text, read in _BY_POOL:
+            rows = [((pool,), read(counts)) for pool, counts in pools.items()]
+            yield _counter(name, text, ["pool"], rows)
+        for name, text, label, counter in (
+            ("setting_errors", "Requests with a bad pool setting.", "key", stats.setting_errors),
+            ("violations", "Messages against the protocol.", "what", stats.violations),
+            ("errors", "Faults of this server.", "type", stats.errors),
+        ):
+            yield _counter(name, text, [label], [((key,), n) for key, n in counter.items()])
+
+
+class _Store(Collector):
+    """The health of the store."""
+
+    def __init__(self, status: Callable[[], StoreStatus]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._status()
+        for name, text, number in (
+            ("shared", "Whether all routers' state is used now.", float(status.shared)),
+            (
+                "breaker_open",
+                "Whether calls to the store are held back.",
+                float(status.breaker != "closed"),
+            ),
+            ("entries", "Checkpoints in this process's memory.", status.entries),
+        ):
+            yield _gauge(f"store_{name}", text, ["kind"], [((status.kind,), number)])
+        for name, text, number in (
+            ("fallbacks", "Decisions from memory because the store failed.", status.fallbacks),
+            ("replayed", "Affinities written again after an outage.", status.replayed),
+            ("reclaimed", "Reservations of dead routers taken back.", status.reclaimed),
+        ):
+            yield _counter(f"store_{name}", text, ["kind"], [((status.kind,), number)])
+        yield _counter(
+            "store_failures",
+            "Failed calls to the store.",
+            ["kind", "failure"],
+            [((status.kind, failure), n) for failure, n in status.failures.items()],
+        )
+
+
+class _Replicas(Collector):
+    """The replicas as the store last had them."""
+
+    def __init__(self) -> None:
+        self.pools: PoolStates = {}
+
+    def collect(self) -> Iterator[Metric]:
+        rows = [
+            ((pool, replica), state)
+            for pool, replicas in self.pools.items()
+            for replica, state in replicas.items()
+        ][:MAX_REPLICAS]
+        labels = ["pool", "replica"]
+        yield _gauge(
+            "replica_in_flight",
+            "Requests open at a replica, over all routers.",
+            labels,
+            [(key, state.in_flight) for key, state in rows],
+        )
+        yield _gauge(
+            "replica_pending_tokens",
+            "Reserved tokens that a replica has not prefilled yet.",
+            labels,
+            [(key, state.pending_tokens) for key, state in rows],
+        )

@@ -1,0 +1,126 @@
+"""What this router counts, in plain numbers: the pages and the metrics read them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from extproc.pool_settings import PoolSettings
+from extproc.prompt.model import Unreadable
+from extproc.routing import Decision, Reason
+
+MAX_POOLS = 100
+OTHER = "other"
+"""Where pools beyond ``MAX_POOLS`` are counted."""
+
+
+class Outcome(StrEnum):
+    """Who served a request, seen from the decision."""
+
+    FIRST = "first"
+    """Our first choice."""
+    RETRIED = "retried"
+    """Somebody else, after the first choice was tried."""
+    ELSEWHERE = "elsewhere"
+    """Somebody else at the first attempt: Envoy passed over our choice."""
+    ENVOY = "envoy"
+    """Somebody of Envoy's own choice, as we had left it."""
+    NOBODY = "nobody"
+    """No replica: Envoy answered itself, or does not tell ``upstream.address``."""
+
+
+@dataclass(slots=True)
+class ShadowStats:
+    """What ``shadow`` mode compares, over requests that were decided and served.
+
+    Attributes:
+        requests: How many.
+        agreed: Where Envoy picked what we would have chosen.
+        total_tokens: Tokens of their prompts.
+        matched_tokens: Tokens that our choices would have held, had they been followed.
+        served_tokens: Tokens that the replicas which served did hold.
+    """
+
+    requests: int = 0
+    agreed: int = 0
+    total_tokens: int = 0
+    matched_tokens: int = 0
+    served_tokens: int = 0
+
+    def compare(self, decision: Decision, served: Decision) -> None:
+        """Count one request.
+
+        Args:
+            decision: What we would have chosen, by the ledger in which our choices count.
+            served: What was done, by the ledger of what really happened.
+        """
+        self.requests += 1
+        self.agreed += decision.ranked[:1] == served.ranked[:1]
+        self.total_tokens += served.total_tokens
+        self.matched_tokens += decision.matched_tokens
+        self.served_tokens += served.matched_tokens
+
+
+@dataclass(slots=True)
+class PoolStats:
+    """Counts of one pool since start.
+
+    Attributes:
+        reasons: Decisions by reason.
+        problems: Requests without a (whole) readable prompt, by what was the matter.
+        outcomes: Served requests by who served.
+        total_tokens: Tokens of the prompts that were decided on.
+        matched_tokens: Tokens that the chosen replicas held.
+        best_tokens: The most that any candidate held.
+        unshared: Decisions made without the other routers' state.
+        shadow: What ``shadow`` mode compared.
+        settings: The settings of the last request.
+        source: Where the last request's candidates came from.
+    """
+
+    reasons: Counter[Reason] = field(default_factory=Counter)
+    problems: Counter[Unreadable] = field(default_factory=Counter)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    total_tokens: int = 0
+    matched_tokens: int = 0
+    best_tokens: int = 0
+    unshared: int = 0
+    shadow: ShadowStats = field(default_factory=ShadowStats)
+    settings: PoolSettings = field(default_factory=PoolSettings)
+    source: str = ""
+
+    def decided(self, decision: Decision) -> None:
+        """Count a decision."""
+        self.reasons[decision.reason] += 1
+        self.total_tokens += decision.total_tokens
+        self.matched_tokens += decision.matched_tokens
+        self.best_tokens += decision.best_tokens
+        self.unshared += not decision.shared
+
+
+@dataclass(slots=True)
+class Stats:
+    """Everything that a router counts.
+
+    Attributes:
+        pools: By pool name, at most ``MAX_POOLS`` and ``OTHER``.
+        setting_errors: Requests that brought a bad setting, by metadata key; unknown keys as one.
+        violations: Messages that the protocol does not allow, by what was wrong.
+        errors: Faults of our own, by exception type.
+        open: Streams open now.
+        streams: Streams since start.
+    """
+
+    pools: dict[str, PoolStats] = field(default_factory=dict)
+    setting_errors: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    open: int = 0
+    streams: int = 0
+
+    def pool(self, name: str) -> PoolStats:
+        """The counts of a pool; from the 101st pool on all share one."""
+        stats = self.pools.get(name)
+        if stats is None:
+            name = name if len(self.pools) < MAX_POOLS else OTHER
+            stats = self.pools.setdefault(name, PoolStats())
+        return stats

@@ -1,0 +1,148 @@
+"""The ext_proc service: one gRPC stream for each HTTP request."""
+
+import asyncio
+import traceback
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import grpc
+import structlog
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
+
+from extproc.processing import (
+    DecisionDue,
+    Event,
+    Reply,
+    Responded,
+    ResponseEnded,
+    Session,
+    Violation,
+)
+from extproc.server.exchange import Exchange
+from extproc.server.metrics import Metrics
+from extproc.server.router import Router
+
+_log = structlog.get_logger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generated, untyped
+    """Serves ``envoy.service.ext_proc.v3.ExternalProcessor``.
+
+    Args:
+        router: What all exchanges share.
+        metrics: Where the time of decisions is counted.
+    """
+
+    def __init__(self, router: Router, metrics: Metrics) -> None:
+        self._router = router
+        self._metrics = metrics
+
+    async def Process(self, _requests: Any, context: Context) -> None:  # noqa: N802  # the RPC's name
+        """One HTTP request, from its headers to the end of its response."""
+        stats = self._router.stats
+        stats.streams += 1
+        stats.open += 1
+        exchange = Exchange(self._router, self._router.settings(context.invocation_metadata()))
+        stream = Stream(context, exchange, self._router, self._metrics)
+        try:
+            await stream.run()
+        finally:
+            stats.open -= 1
+            await stream.stop()
+            exchange.end()
+
+
+class Stream:
+    """Carries messages between Envoy and a session, and events between a session and an exchange.
+
+    The read is awaited as it is: a timer, not a timeout around the read, watches for a body that
+    stalls, since a cancelled read would end the stream.
+    """
+
+    def __init__(
+        self, context: Context, exchange: Exchange, router: Router, metrics: Metrics
+    ) -> None:
+        self._context = context
+        self._exchange = exchange
+        self._router = router
+        self._metrics = metrics
+        self._session = Session(readable=exchange.readable, window=exchange.window)
+        self._idling: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serve until Envoy ends the stream. A cancelled stream is a normal end."""
+        loop = asyncio.get_running_loop()
+        while True:
+            patience = self._session.patience
+            timer = loop.call_later(patience, self._idle) if patience is not None else None
+            try:
+                message = await self._context.read()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if message is grpc.aio.EOF:
+                return
+            if self._idling is not None:  # its replies come before those to this message
+                await self._idling
+                self._idling = None
+            await self._guard(self._session.receive, message)
+
+    async def stop(self) -> None:
+        """Leave nothing running."""
+        if self._idling is not None:
+            self._idling.cancel()
+            await asyncio.wait({self._idling})
+
+    def _idle(self) -> None:
+        self._idling = asyncio.get_running_loop().create_task(self._guard(self._session.idle))
+
+    async def _guard(self, step: Any, *args: Any) -> None:
+        """Take a step. A fault of our own costs the choice, never the request."""
+        try:
+            await self._handle(step(*args))
+        except Exception as fault:  # noqa: BLE001  # whatever it is, Envoy must get its answers
+            if self._context.done():  # Envoy left while we wrote
+                return
+            self._report(fault)
+            await self._handle(self._session.abandon())
+
+    async def _handle(self, events: list[Event]) -> None:
+        responded: Responded | None = None
+        for event in events:
+            match event:
+                case Reply(message):
+                    await self._context.write(message)
+                case DecisionDue():
+                    await self._decide(event)
+                case Responded():
+                    responded = event  # Envoy's answers first: what is recorded may wait on a store
+                case ResponseEnded():
+                    self._exchange.end()
+                case Violation(what):
+                    self._router.stats.violations[what] += 1
+        if responded is not None:
+            await self._exchange.responded(responded)
+
+    async def _decide(self, due: DecisionDue) -> None:
+        start = perf_counter()
+        try:
+            choice = await self._exchange.choose(due)
+        except Exception:
+            self._exchange.failed()
+            raise
+        replies = self._session.decide(choice)
+        if not replies:
+            self._exchange.moot()
+        self._metrics.decision_seconds.observe(perf_counter() - start)
+        await self._handle(replies)
+
+    def _report(self, fault: Exception) -> None:
+        """Log a fault by type and place; its text may hold what a client sent."""
+        kind = type(fault).__name__
+        self._router.stats.errors[kind] += 1
+        frames = traceback.extract_tb(fault.__traceback__)
+        where = [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames]
+        _log.error("request left to Envoy", error=kind, where=where[-6:])

@@ -1,0 +1,225 @@
+"""The settings of the process: flags of ``serve``, else ``PREFIX_EXTPROC_*`` in the environment."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from extproc.affinity.connect import connect
+from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, show
+
+ENV_PREFIX = "PREFIX_EXTPROC_"
+
+
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    """Least level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """``host:port`` or ``[ipv6]:port`` in its two parts.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not bare or (":" in bare and bare == host):
+        raise ValueError("write host:port, or [ipv6]:port")
+    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError("the port must be a number from 0 to 65535")
+    return bare, int(port)
+
+
+def _listen(text: str) -> str:
+    if text.startswith("unix:"):
+        if not text.removeprefix("unix:").startswith(("/", "@")):
+            raise ValueError("write host:port, or unix:/absolute/path")
+        return text
+    split_host_port(text)
+    return text
+
+
+def _admin(text: str) -> str:
+    if text:
+        split_host_port(text)
+    return text
+
+
+def _store(text: str) -> str:
+    if text != "memory://":
+        connect(text)  # makes a client and sends nothing: its errors name what is wrong
+    return text
+
+
+class Settings(BaseSettings):
+    """Everything that a process of this server is told."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    listen: Annotated[str, BeforeValidator(_listen)] = Field(
+        default="127.0.0.1:9002",
+        description="Where Envoy connects: `host:port`, `[ipv6]:port` or `unix:/path`.",
+    )
+    store: Annotated[str, BeforeValidator(_store)] = Field(
+        default="memory://",
+        description="Where affinity and load are kept: `memory://` (this process alone), "
+        "`redis://host:6379/0`, `rediss://` (TLS), `redis+sentinel://h1:26379,h2:26379/service/0`, "
+        "`redis+cluster://h1:6379,h2:6379`.",
+    )
+    admin: Annotated[str, BeforeValidator(_admin)] = Field(
+        default="127.0.0.1:9003",
+        description="Where `/metrics`, `/healthz`, `/readyz` and `/pools` are; empty for nowhere.",
+    )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Processes to run. Each has its own port (`listen` + 0, 1, …; the admin's "
+        "likewise) or socket (`/path`, `/path.1`, …); Envoy's cluster lists them all.",
+    )
+    store_deadline_ms: float = Field(
+        default=10,
+        gt=0,
+        le=10_000,
+        allow_inf_nan=False,
+        description="Milliseconds that one call to the store may take; then this router decides "
+        "from its own memory.",
+    )
+    store_memory_entries: int = Field(
+        default=200_000,
+        ge=1000,
+        description="Most checkpoints in this process's own memory, about 400 bytes each.",
+    )
+    drain_deadline: Duration = Field(
+        default=30,
+        ge=0,
+        description="Time that open requests have to finish after SIGTERM; seconds, or `2m`.",
+    )
+    drain_delay: Duration = Field(
+        default=0,
+        ge=0,
+        description="Time after SIGTERM in which new requests are still taken, while health "
+        "checks tell Envoy to go elsewhere; seconds, or `1m`.",
+    )
+    inspect_window: Size = Field(
+        default=512 * 1024,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="Bytes of a streamed body that are read before deciding, or `64KiB`; a pool "
+        "may set its own.",
+    )
+    max_message_size: Size = Field(
+        default=64 * 1024 * 1024,
+        ge=1024 * 1024,
+        le=2**31 - 1,
+        description="Largest gRPC message that is accepted, in bytes, or `64MiB`: the first part "
+        "of a buffered body can be many megabytes.",
+    )
+    max_streams: int = Field(
+        default=0,
+        ge=0,
+        description="Most requests open at once; Envoy routes the others by itself. 0: no limit.",
+    )
+    log_level: LogLevel = Field(
+        default=LogLevel.INFO,
+        description="Least level to log: `debug`, `info`, `warning`, `error`.",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.CONSOLE, description="`json` for one object a line, `console` for people."
+    )
+
+    @model_validator(mode="after")
+    def _ports_of_workers(self) -> Self:
+        if self.workers == 1:
+            return self
+        for text in (self.listen, self.admin):
+            if text and not text.startswith("unix:"):
+                _, port = split_host_port(text)
+                if port + self.workers > 65_536:
+                    raise ValueError(f"{text} leaves no ports for {self.workers} workers")
+        return self
+
+
+class SettingsError(Exception):
+    """Settings that cannot be. Each line names one, its value, and the cure."""
+
+
+def load(flags: dict[str, Any]) -> Settings:
+    """Settings from flags, then the environment, then defaults.
+
+    Args:
+        flags: Field name to value; None means not given.
+
+    Raises:
+        SettingsError: With one line for each wrong setting.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        lines = (_line(each, given) for each in error.errors(include_url=False))
+        raise SettingsError("\n".join(lines)) from None
+
+
+def _line(error: Any, given: dict[str, Any]) -> str:
+    message = error["msg"].removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    name = str(error["loc"][0])
+    flag = "--" + name.replace("_", "-")
+    key = flag if name in given else f"{ENV_PREFIX}{name.upper()}"
+    value = "" if name == "store" else f" {error['input']!r}"  # a URL may hold a password
+    return f"{key}{value}: {message}"
+
+
+def markdown() -> str:
+    """Every setting in one table, as the README has it."""
+    head = "| setting | where | default | meaning |\n|---|---|---|---|\n"
+    process = (
+        f"| `--{name.replace('_', '-')}`, `{ENV_PREFIX}{name.upper()}` | process | {rest} |"
+        for name, rest in _rows(Settings)
+    )
+    pool = (
+        f"| `{PREFIX}{name.replace('_', '-')}` | pool | {rest} |"
+        for name, rest in _rows(PoolSettings)
+    )
+    return head + "\n".join((*process, *pool)) + "\n"
+
+
+def plain() -> str:
+    """Every setting for a terminal: its names, its default and what it means."""
+    process = (
+        (f"--{name.replace('_', '-')}, {ENV_PREFIX}{name.upper()}", field)
+        for name, field in Settings.model_fields.items()
+    )
+    pool = (
+        (PREFIX + name.replace("_", "-"), field)
+        for name, field in PoolSettings.model_fields.items()
+    )
+    return "".join(
+        f"{title} [{show(field.default)}]\n    {field.description}\n"
+        for title, field in (*process, *pool)
+    )
+
+
+def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    for name, field in model.model_fields.items():
+        yield name, f"{_code(show(field.default))} | {field.description}"
+
+
+def _code(text: str) -> str:
+    return text if text.startswith("(") else f"`{text}`"
