@@ -1,17 +1,58 @@
-"""The lab's part of the command line."""
+"""The lab's part of the command line.
+
+Commands import what they run only when they run: ``--help`` stays quick, and a missing extra is
+told by name.
+"""
 
 import asyncio
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from extproc.lab.replica.http import ReplicaSettings
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
-from extproc.lab.replica.serve import serve
 
 app = typer.Typer(no_args_is_help=True, help="Simulated replicas, a local stack, a demo.")
 lab = typer.Typer(no_args_is_help=True, help="Parts of the local stack.")
 app.add_typer(lab, name="lab")
+
+
+@app.command()
+def demo(
+    *,
+    json: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
+    output: Annotated[
+        Path, typer.Option(help="Folder of the chart, the rows and the logs.")
+    ] = Path("prefix-extproc-demo"),
+    seed: Annotated[int, typer.Option(help="Of the workload.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, help="Simulated replicas.")] = 7,
+    routers: Annotated[int, typer.Option(min=1, help="Router processes.")] = 2,
+    requests: Annotated[int, typer.Option(min=1, help="Requests per strategy.")] = 280,
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 16.0,
+) -> None:
+    """Compare the strategies on this machine: Envoy, Valkey, routers, simulated replicas."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from extproc.lab.demo import DemoOptions, run_demo  # noqa: PLC0415
+    from extproc.lab.experiment import ExperimentError  # noqa: PLC0415
+    from extproc.lab.processes import StackError  # noqa: PLC0415
+
+    options = DemoOptions(
+        replicas=replicas,
+        routers=routers,
+        requests=requests,
+        rate=rate,
+        seed=seed,
+        output=output,
+        json_file=json,
+        command=" ".join(["prefix-extproc", *sys.argv[1:]]),
+    )
+    try:
+        asyncio.run(run_demo(options, Console()))
+    except (StackError, ExperimentError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 @lab.command()
@@ -40,6 +81,9 @@ def replica(
     ] = 1.0,
 ) -> None:
     """Run simulated replicas: vLLM's HTTP API over a latency model."""
+    from extproc.lab.replica.http import ReplicaSettings  # noqa: PLC0415
+    from extproc.lab.replica.serve import serve  # noqa: PLC0415
+
     if profile not in PROFILES:
         raise typer.BadParameter(f"{profile!r} is none of {', '.join(PROFILES)}")
     if not speed > 0:

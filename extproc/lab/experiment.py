@@ -1,0 +1,171 @@
+"""One workload under several strategies, measured at the client and by the replicas' counters."""
+
+import asyncio
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import aiohttp
+
+from extproc.lab import counters, load
+from extproc.lab.workload import Workload
+
+IDLE_DEADLINE_S = 30.0
+
+
+class ExperimentError(Exception):
+    """The run cannot be measured; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One strategy to try.
+
+    Attributes:
+        strategy: Its name.
+        url: Base URL of the listener that routes by it.
+        workload: What to send.
+    """
+
+    strategy: str
+    url: str
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one strategy gave; times in seconds, at the client, of answered requests.
+
+    Attributes:
+        strategy: Its name.
+        hit_rate: Share of prompt tokens that the replicas found in their caches.
+        ttft_p50_s: Median time to first token.
+        ttft_p90_s: The time within which 90 % had their first token.
+        ttft_p99_s: The time within which 99 % had their first token.
+        ttft_mean_s: Mean time to first token.
+        requests_per_s: Answered requests from the first sending to the last end.
+        share_min: The least loaded replica's share of the requests.
+        share_max: The most loaded replica's share of the requests.
+        requests: Requests sent.
+        failed: Requests without a whole answer.
+    """
+
+    strategy: str
+    hit_rate: float
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    ttft_mean_s: float
+    requests_per_s: float
+    share_min: float
+    share_max: float
+    requests: int
+    failed: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The row with its field names as keys."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row and what it was made from.
+
+    Attributes:
+        row: The summary.
+        records: What became of each request.
+        counters: What each replica counted, by ``ip:port``.
+    """
+
+    row: Row
+    records: Sequence[load.Record]
+    counters: Mapping[str, counters.Counters]
+
+
+async def measure(
+    trial: Trial,
+    replicas: Sequence[str],
+    on_record: Callable[[load.Record], None] = lambda _: None,
+) -> Outcome:
+    """Send a trial's workload, and read the replicas' counters before and after.
+
+    Args:
+        trial: What to send where.
+        replicas: ``ip:port`` of all model servers behind the URL, with vLLM's ``/metrics``.
+        on_record: Called at each request's end.
+
+    Raises:
+        ExperimentError: If no request was answered, or the replicas do not come to rest.
+    """
+    before = await _at_rest(replicas)
+    records = await load.run(trial.workload, trial.url, on_record=on_record)
+    after = await _at_rest(replicas)
+    counted = {address: after[address].since(before[address]) for address in replicas}
+    return Outcome(summarize(trial.strategy, records, counted), records, counted)
+
+
+def summarize(
+    strategy: str,
+    records: Sequence[load.Record],
+    counted: Mapping[str, counters.Counters],
+) -> Row:
+    """Make a row.
+
+    Raises:
+        ExperimentError: If no request was answered.
+    """
+    answered = [record for record in records if record.ok]
+    if not answered:
+        problem = records[0].error if records else "nothing was sent"
+        raise ExperimentError(f"{strategy}: no request was answered; the first: {problem}")
+    times = [record.ttft_s for record in answered]
+    span = max(record.ended_s for record in answered) - min(record.sent_s for record in answered)
+    share_min, share_max = counters.shares(counted)
+    return Row(
+        strategy=strategy,
+        hit_rate=counters.hit_rate(counted),
+        ttft_p50_s=percentile(times, 50),
+        ttft_p90_s=percentile(times, 90),
+        ttft_p99_s=percentile(times, 99),
+        ttft_mean_s=statistics.fmean(times),
+        requests_per_s=len(answered) / span if span else 0.0,
+        share_min=share_min,
+        share_max=share_max,
+        requests=len(records),
+        failed=len(records) - len(answered),
+    )
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value below which so many percent lie, interpolated between neighbours."""
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+async def reset_caches(replicas: Sequence[str]) -> None:
+    """Empty every replica's prefix cache (vLLM: needs its development mode).
+
+    Raises:
+        aiohttp.ClientError: If a replica refuses.
+    """
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+        for address in replicas:
+            async with session.post(f"http://{address}/reset_prefix_cache"):
+                pass
+
+
+async def _at_rest(replicas: Sequence[str]) -> Mapping[str, counters.Counters]:
+    end = asyncio.get_running_loop().time() + IDLE_DEADLINE_S
+    while True:
+        counted = await counters.read(replicas)
+        busy = [address for address, counter in counted.items() if counter.open]
+        if not busy:
+            return counted
+        if asyncio.get_running_loop().time() > end:
+            raise ExperimentError(
+                f"{', '.join(busy)} still had open requests after {IDLE_DEADLINE_S:g} s; "
+                "stop whatever else sends to them"
+            )
+        await asyncio.sleep(0.1)
