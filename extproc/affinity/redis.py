@@ -6,7 +6,7 @@ import itertools
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -59,9 +59,16 @@ class _Pool:
 @dataclass(slots=True)
 class _Held:
     reservation: Reservation
-    replica: str
-    tokens: int
+    decision: Decision
     since: float
+
+    @property
+    def replica(self) -> str:
+        return self.decision.ranked[0]
+
+    @property
+    def tokens(self) -> int:
+        return self.decision.total_tokens - self.decision.matched_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,9 @@ class RedisStore:
 
     async def reserve(self, reservation: Reservation) -> Decision:
         """See ``AffinityStore.reserve``."""
+        held = self._held.get(reservation.id)
+        if held is not None:
+            return held.decision
         pool = self._pool(reservation.pool, reservation.policy)
         pool.used_at = time.monotonic()
         try:
@@ -151,17 +161,15 @@ class RedisStore:
         reason, matched, best, *ranked = reply
         total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
         names = tuple(pool.names[index] for index in ranked if index in pool.names)
+        decision = Decision(names, _REASONS[reason], matched, best, total)
         if names and reservation.hold:
-            self.adopt(reservation, names[0], total - matched, known=True)
-        return Decision(names, _REASONS[reason], matched, best, total)
+            self._held[reservation.id] = _Held(reservation, decision, time.monotonic())
+        return decision
 
-    def adopt(
-        self, reservation: Reservation, replica: str, tokens: int, *, known: bool = False
-    ) -> None:
-        """Hold a reservation; unless the store knows it, the next ``sync`` will tell it."""
-        self._held[reservation.id] = _Held(reservation, replica, tokens, time.monotonic())
-        if not known:
-            self._pool(reservation.pool, reservation.policy).dirty = True
+    def adopt(self, reservation: Reservation, decision: Decision) -> None:
+        """Hold a reservation that was decided elsewhere; the next ``sync_all`` will tell it."""
+        self._held[reservation.id] = _Held(reservation, decision, time.monotonic())
+        self._pool(reservation.pool, reservation.policy).dirty = True
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
@@ -171,7 +179,7 @@ class RedisStore:
         before, reservation = held.replica, held.reservation
         elsewhere = bool(replica) and replica != before
         if elsewhere:
-            held.replica = replica
+            held.decision = replace(held.decision, ranked=(replica,))
         self._tell(reservation.pool, lambda: self._settle(reservation, replica, elsewhere, ok))
 
     def release(self, reservation_id: str) -> None:
@@ -240,7 +248,9 @@ class RedisStore:
         for name, index in sorted(members.items()):
             start = _HEADER + _RECORD.size * int(index)
             record = (packed or b"")[start : start + _RECORD.size].ljust(_RECORD.size, b"\0")
-            in_flight, pending, clock, _, epoch, _ = _RECORD.unpack(record)
+            in_flight, pending, clock, _, epoch, member = _RECORD.unpack(record)
+            if not member:
+                continue
             queue = int.from_bytes(pending, "little")
             elapsed = max(0, now_ms - int.from_bytes(clock, "little"))
             found[name.decode()] = ReplicaState(

@@ -81,11 +81,9 @@ class ResilientStore:
         self._fallbacks += 1
         decision = self._local.reserve_now(reservation)
         if decision.ranked:
-            bound = moved(reservation, decision.ranked[0])
-            self._learned.append(bound)
+            self._learned.append(moved(reservation, decision.ranked[0]))
             if reservation.hold:
-                tokens = decision.total_tokens - decision.matched_tokens
-                self._shared.adopt(reservation, decision.ranked[0], tokens)
+                self._shared.adopt(reservation, decision)
         return replace(decision, shared=False)
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:

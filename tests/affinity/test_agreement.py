@@ -158,7 +158,7 @@ class Pair:
             assert ours == theirs, reservation
             self.made.append(reservation)
         else:
-            # Asked again, Redis names only the replica that is held.
+            # After a move, Redis keeps the former reason.
             assert ours.ranked[:1] == theirs.ranked[:1]
 
     async def compare_loads(self) -> None:
@@ -170,14 +170,14 @@ class Pair:
             }
             for store in (self.memory, self.redis)
         ]
-        assert loads[0] == loads[1]
+        assert loads[0] == loads[1], loads
 
     def both(self, method: str, *args: Any, **options: Any) -> None:
         getattr(self.memory, method)(*args, **options)
         getattr(self.redis, method)(*args, **options)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(history=st.lists(steps, max_size=40))
 def test_same_history_same_answers(shared_valkey: Valkey, history: list[Any]) -> None:
     async def run() -> None:

@@ -13,38 +13,53 @@ if not state then
 end
 call('ZADD', KEYS[4], now_s, ARGV[1])
 
-local function dismiss(replica)
-  local index = tonumber(call('HGET', KEYS[2], replica))
-  local n, p, c, drained, epoch = record(call('GET', KEYS[1]), index)
-  write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
+-- Members that no router has named for long, and former ones whose last request has ended.
+local function forget(replica, index)
   call('HDEL', KEYS[2], replica)
   call('HDEL', KEYS[5], replica)
   call('ZREM', KEYS[3], replica)
+  local n, p, c, drained, epoch = record(call('GET', KEYS[1]), index)
+  write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
 end
 for i = 2, #ARGV do call('ZADD', KEYS[3], now_s, ARGV[i]) end
 for _, replica in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now_s - KEEP)) do
-  if call('HEXISTS', KEYS[2], replica) == 1 then dismiss(replica) else call('ZREM', KEYS[3], replica) end
+  local index = call('HGET', KEYS[2], replica)
+  if index then forget(replica, tonumber(index)) else call('ZREM', KEYS[3], replica) end
 end
 
-local reply, used, free = {}, nil, 0
+-- The lowest index that nobody has and that no open reservation still points to.
+local used
+local function free_index()
+  state = call('GET', KEYS[1])
+  if not used then
+    used = {}
+    local fields = call('HGETALL', KEYS[2])
+    for i = 1, #fields, 2 do
+      local index = tonumber(fields[i + 1])
+      local n, _, _, _, _, member = record(state, index)
+      if n == 0 and member == 0 then forget(fields[i], index) else used[index] = true end
+    end
+  end
+  local free = 0
+  while used[free] or (record(state, free)) > 0 do free = free + 1 end
+  used[free] = true
+  if #state >= offset(free) + RECORD then -- it was another replica's
+    local generation = max(now, unpack_at('<I8', state) + 1)
+    call('SETRANGE', KEYS[1], 0, pack('<I8', generation))
+  end
+  return free
+end
+
+local reply = {}
 for i = 2, #ARGV do
   local index = tonumber(call('HGET', KEYS[2], ARGV[i]))
   if not index then
-    if not used then
-      used = {}
-      for _, each in ipairs(call('HVALS', KEYS[2])) do used[tonumber(each)] = true end
-      state = call('GET', KEYS[1])
-    end
-    -- The lowest index that nobody has and that no open reservation still points to.
-    while used[free] or (record(state, free)) > 0 do free = free + 1 end
-    index = free
-    used[index] = true
-    if #state >= offset(index) + RECORD then
-      local generation = max(now, unpack_at('<I8', call('GET', KEYS[1])) + 1)
-      call('SETRANGE', KEYS[1], 0, pack('<I8', generation))
-    end
+    index = free_index()
     call('HSET', KEYS[2], ARGV[i], index)
     write_record(KEYS[1], index, 0, 0, now, 0, now_s + 1, 1)
+  else
+    local n, p, c, drained, _, member = record(call('GET', KEYS[1]), index)
+    if member == 0 then write_record(KEYS[1], index, n, p, c, drained, now_s + 1, 1) end
   end
   reply[i] = index
 end

@@ -1,4 +1,4 @@
--- Remove a member. Its record stays until its last open reservation has ended.
+-- Remove a member. It keeps its index while reservations at it are open, see join.lua.
 -- KEYS  state, members, uses, incarnations
 -- ARGV  1 replica
 local index = tonumber(call('HGET', KEYS[2], ARGV[1]))
@@ -6,6 +6,6 @@ local state = call('GET', KEYS[1])
 if not index or not state then return end
 local n, p, c, drained, epoch = record(state, index)
 write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
-call('HDEL', KEYS[2], ARGV[1])
 call('ZREM', KEYS[3], ARGV[1])
 call('HDEL', KEYS[4], ARGV[1])
+if n == 0 then call('HDEL', KEYS[2], ARGV[1]) end

@@ -43,7 +43,12 @@ if #ARGV > 6 or ARGV[6] == '0' then
 end
 
 local reply = {agrees and 1 or 0}
-for _, replica in ipairs(call('HKEYS', KEYS[2])) do reply[#reply + 1] = replica end
+state = call('GET', KEYS[1])
+local fields = call('HGETALL', KEYS[2])
+for i = 1, #fields, 2 do
+  local _, _, _, _, _, member = record(state, tonumber(fields[i + 1]))
+  if member == 1 then reply[#reply + 1] = fields[i] end
+end
 reply[#reply + 1] = ''
 local silent = call('ZRANGEBYSCORE', KEYS[4], '-inf', now_s - tonumber(ARGV[4]))
 for _, router in ipairs(silent) do reply[#reply + 1] = router end
