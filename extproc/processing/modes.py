@@ -30,12 +30,14 @@ class Rules:
         answer: The replies to one body message.
         whole: Whether a body message is the whole body, even without ``end_of_stream``: before
             request trailers Envoy does not set it.
+        release: Whether the reply to the headers has to ask Envoy not to collect the body.
     """
 
     mode: BodyMode
     until: Until
     answer: Callable[[Piece], Iterator[Any]] = acknowledge
     whole: bool = False
+    release: bool = False
 
 
 # By the numbers of ``ProcessingMode.BodySendMode``.
@@ -75,11 +77,13 @@ def for_request(rules: Rules, head: RequestHead, *, readable: bool) -> Rules:
     """The rules for one request: without a readable body the headers are all there is to know.
 
     Bytes of an upgraded connection are no body; its messages come and go until it closes, and
-    each must be answered.
+    each must be answered. The buffered modes would wait for the end of it, and refuse what is
+    larger than their buffer, so where there is nothing to read they are asked to let go.
     """
     if readable and not head.end_of_stream and not is_upgrade(head):
         return rules
-    return replace(rules, until=Until.HEADERS, whole=False)
+    release = rules.until is Until.MESSAGE and not head.end_of_stream
+    return replace(rules, until=Until.HEADERS, whole=False, release=release)
 
 
 def is_upgrade(head: RequestHead) -> bool:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from extproc.processing.events import Choice
@@ -89,7 +90,15 @@ def mirror(piece: Piece) -> Iterator[Any]:
     yield message
 
 
-def decide(reply: Any, kind: Kind, choice: Choice) -> Any:
+_UNREAD = ProcessingMode(
+    request_body_mode=ProcessingMode.NONE,
+    response_header_mode=ProcessingMode.SEND,
+    response_trailer_mode=ProcessingMode.SEND,
+)
+"""A mode for the rest of a request whose body nobody needs to see."""
+
+
+def decide(reply: Any, kind: Kind, choice: Choice, *, release: bool = False) -> Any:
     """A reply that also carries the decision.
 
     Args:
@@ -97,6 +106,8 @@ def decide(reply: Any, kind: Kind, choice: Choice) -> Any:
         kind: Its kind. In reply to trailers only metadata can be set.
         choice: The decision. Without destinations the header is removed, so that a value of the
             client's own never counts.
+        release: Whether to ask Envoy not to send the body, in reply to headers. Envoy follows
+            with ``allow_mode_override`` and takes no notice without it.
     """
     message = pb.ProcessingResponse()
     message.CopyFrom(reply)
@@ -110,6 +121,8 @@ def decide(reply: Any, kind: Kind, choice: Choice) -> Any:
     if ranked:
         namespace = message.dynamic_metadata.fields[LB_NAMESPACE].struct_value
         namespace.fields[DESTINATION].string_value = ranked
+    if release and kind is Kind.REQUEST_HEADERS:
+        message.mode_override.CopyFrom(_UNREAD)
     if choice.facts:
         message.dynamic_metadata.fields[FACTS_NAMESPACE].struct_value.update(choice.facts)
     return message

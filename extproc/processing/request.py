@@ -166,4 +166,7 @@ class RequestSide:
         answer = self._rules.answer if piece.kind is Kind.REQUEST_BODY else acknowledge
         for message in answer(piece):
             choice, self._choice = self._choice, None
-            yield Reply(decide(message, piece.kind, choice) if choice else message)
+            yield Reply(message if choice is None else self._decision(message, piece, choice))
+
+    def _decision(self, message: Any, piece: Piece, choice: Choice) -> Any:
+        return decide(message, piece.kind, choice, release=self._rules.release)

@@ -1,6 +1,7 @@
 """The request's direction, mode by mode."""
 
 import pytest
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 
 from extproc.processing import BodyMode, Choice, DecisionDue, Reply, Session, Violation
 from tests.processing.messages import (
@@ -85,6 +86,30 @@ def test_an_upgrade_is_decided_at_its_headers_and_each_message_answered(
         assert kinds(events) == ["request_body"]
         assert not some(events, Violation)
         assert mode not in {DUPLEX, GRPC} or echoed(events) == (frame, [False])
+
+
+@pytest.mark.parametrize("mode", [BUFFERED, PARTIAL])
+@pytest.mark.parametrize("header", ["upgrade", "content-type"])
+def test_buffered_modes_let_go_of_a_body_that_nobody_reads(mode: int, header: str) -> None:
+    machine = session(readable=header == "upgrade")
+    machine.receive(request_headers(mode, (header, "websocket")))
+    (reply,) = replies(machine.decide(CHOICE))
+    assert reply.mode_override == ProcessingMode(
+        request_body_mode=ProcessingMode.NONE,
+        response_header_mode=ProcessingMode.SEND,
+        response_trailer_mode=ProcessingMode.SEND,
+    )
+
+
+@pytest.mark.parametrize(("mode", "no_wait"), ALL)
+def test_no_mode_is_overridden_where_a_body_is_read_or_absent(mode: int, no_wait: bool) -> None:
+    for end in (False, True):
+        machine = session()
+        events = machine.receive(request_headers(mode, no_wait=no_wait, end=end))
+        events += machine.decide(CHOICE) + machine.receive(request_body(b"x", end=True))
+        events += machine.decide(CHOICE)
+        assert replies(events)
+        assert not any(reply.HasField("mode_override") for reply in replies(events))
 
 
 def test_a_connect_request_is_decided_at_its_headers() -> None:
