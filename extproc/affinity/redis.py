@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import RedisError
 
 from extproc.affinity.keys import PoolKeys
@@ -498,7 +499,7 @@ class RedisStore:
             self._count("timeout")
             raise StoreError(f"no answer within {deadline_s:g} s") from None
         except (RedisError, OSError) as error:
-            kind = "connection" if isinstance(error, ConnectionError | OSError) else "error"
+            kind = "connection" if isinstance(error, LostConnectionError | OSError) else "error"
             self._count(kind)
             raise StoreError(f"{type(error).__name__}: {error}") from None
 

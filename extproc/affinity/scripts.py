@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import NoScriptError
 
 Value = bytes | str | int | float
@@ -31,11 +32,21 @@ class Scripts:
         }
 
     async def run(self, name: str, keys: Sequence[bytes], args: Sequence[Value]) -> Any:
-        """Run one script.
+        """Run one script. On a lost connection it is run again: all scripts may be repeated.
 
         Raises:
             redis.exceptions.RedisError: The server refused it or cannot be reached.
         """
+        try:
+            return await self._run(name, keys, args)
+        except LostConnectionError:
+            # A server that went away leaves every idle connection dead, so drop them all.
+            pool = getattr(self._client, "connection_pool", None)
+            if pool is not None:
+                await pool.disconnect(inuse_connections=False)
+            return await self._run(name, keys, args)
+
+    async def _run(self, name: str, keys: Sequence[bytes], args: Sequence[Value]) -> Any:
         try:
             return await self._client.evalsha(self._digests[name], len(keys), *keys, *args)
         except NoScriptError:

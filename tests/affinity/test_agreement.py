@@ -143,9 +143,7 @@ class Pair:
             id=f"r-{len(self.made)}",
             pool=self.pool,
             candidates=rendezvous(key, [REPLICAS[each] for each in sorted(step.candidates)]),
-            policy=Policy(
-                step.strategy, prefill_rate=700, threshold=2, ttl_s=60, decode_tokens=30
-            ),
+            policy=Policy(step.strategy, prefill_rate=700, threshold=2, ttl_s=60, decode_tokens=30),
             fingerprint=print_,
             matched_only=step.matched_only,
             hold=step.hold,

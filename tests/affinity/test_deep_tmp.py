@@ -1,0 +1,198 @@
+"""The memory store and the Redis scripts are one algorithm: same history, same answers."""
+
+import asyncio
+import hashlib
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.affinity import MemoryStore, RedisStore, Reservation
+from extproc.affinity.connect import connect
+from extproc.prompt.model import Fingerprint
+from extproc.routing import Policy, Strategy, rendezvous
+from tests.valkey import Valkey
+
+REPLICAS = [f"10.0.0.{number}:8000" for number in range(1, 6)]
+START_MS = 1_800_000_000_000
+CLOCK_KEY = "test-clock"
+CLOCK = f"clock = function() return tonumber(call('GET', '{CLOCK_KEY}')) end\n"
+_serial = itertools.count()
+
+
+def fingerprint(path: tuple[int, ...], *, tokens: int = 64) -> Fingerprint:
+    """A prompt of one checkpoint per element: prompts share what their paths share."""
+    digests = [hashlib.md5(repr(path[:size]).encode()).digest() for size in range(1, len(path) + 1)]
+    counts = tuple(tokens * (each + 1) for each in range(len(path)))
+    return Fingerprint(
+        positions=tuple(256 * (each + 1) for each in range(len(path))),
+        hashes=tuple(digests),
+        tokens=counts,
+        total_tokens=(counts[-1] if counts else 0) + 17,
+        tie=hashlib.md5(repr(path[:1]).encode()).digest(),
+        sticky=hashlib.md5(b"sticky" + repr(path[:2]).encode()).digest(),
+    )
+
+
+@dataclass(frozen=True)
+class Reserve:
+    path: tuple[int, ...] | None
+    candidates: frozenset[int]
+    strategy: Strategy
+    matched_only: bool = False
+    hold: bool = True
+
+
+@dataclass(frozen=True)
+class Again:
+    which: int
+
+
+@dataclass(frozen=True)
+class Served:
+    which: int
+    replica: int
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Release:
+    which: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    ms: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    replica: int
+    incarnation: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    replica: int
+
+
+replica = st.integers(0, len(REPLICAS) - 1)
+which = st.integers(0, 30)
+steps = st.one_of(
+    st.builds(
+        Reserve,
+        path=st.one_of(
+            st.none(),
+            st.lists(st.integers(0, 2), max_size=5).map(tuple),
+        ),
+        candidates=st.frozensets(replica, min_size=1),
+        strategy=st.sampled_from(Strategy),
+        matched_only=st.sampled_from([False, False, False, True]),
+        hold=st.sampled_from([True, True, True, False]),
+    ),
+    st.builds(Again, which),
+    st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
+    st.builds(Release, which),
+    st.builds(Wait, st.sampled_from([0, 1, 7, 100, 999, 3_000, 16_000, 61_000])),
+    st.builds(Restart, replica, st.sampled_from(["a", "b"])),
+    st.builds(Leave, replica),
+)
+
+
+class Pair:
+    """Both stores under one clock."""
+
+    def __init__(self, client: Any) -> None:
+        self.now_ms = START_MS
+        self.pool = f"agreement-{next(_serial)}"
+        self.client = client
+        self.memory = MemoryStore(clock=lambda: self.now_ms / 1000 + 1e-5)
+        self.redis = RedisStore(client, router="router-1", deadline_s=30.0, clock=CLOCK)
+        self.made: list[Reservation] = []
+
+    async def turn(self, ms: int) -> None:
+        self.now_ms += ms
+        await self.client.set(CLOCK_KEY, self.now_ms)
+
+    async def step(self, step: Any) -> None:
+        if isinstance(step, Reserve):
+            await self.reserve(self.reservation(step))
+        elif isinstance(step, Wait):
+            await self.turn(step.ms)
+        elif isinstance(step, Restart):
+            self.both("restarted", self.pool, REPLICAS[step.replica], step.incarnation)
+        elif isinstance(step, Leave):
+            self.both("leave", self.pool, REPLICAS[step.replica])
+        elif self.made:
+            old = self.made[step.which % len(self.made)]
+            if isinstance(step, Again):
+                await self.reserve(old)
+            elif isinstance(step, Served):
+                who = REPLICAS[step.replica] if step.replica >= 0 else ""
+                self.both("served", old.id, who, ok=step.ok)
+            else:
+                self.both("release", old.id)
+        await self.redis.flush()
+
+    def reservation(self, step: Reserve) -> Reservation:
+        print_ = None if step.path is None else fingerprint(step.path)
+        key = hashlib.md5(str(len(self.made)).encode()).digest() if print_ is None else print_.tie
+        return Reservation(
+            id=f"r-{len(self.made)}",
+            pool=self.pool,
+            candidates=rendezvous(key, [REPLICAS[each] for each in sorted(step.candidates)]),
+            policy=Policy(step.strategy, prefill_rate=700, threshold=2, ttl_s=60, decode_tokens=30),
+            fingerprint=print_,
+            matched_only=step.matched_only,
+            hold=step.hold,
+        )
+
+    async def reserve(self, reservation: Reservation) -> None:
+        ours = await self.redis.reserve(reservation)
+        theirs = self.memory.reserve_now(reservation)
+        if reservation.id not in [each.id for each in self.made]:
+            assert ours == theirs, reservation
+            self.made.append(reservation)
+        else:
+            # After a move, Redis keeps the former reason.
+            assert ours.ranked[:1] == theirs.ranked[:1]
+
+    async def compare_loads(self) -> None:
+        """All but pending tokens, which the snapshot drains by the server's own clock."""
+        loads = [
+            {
+                name: (state.in_flight, state.epoch, state.incarnation)
+                for name, state in (await store.snapshot(self.pool)).items()
+            }
+            for store in (self.memory, self.redis)
+        ]
+        assert loads[0] == loads[1], loads
+
+    def both(self, method: str, *args: Any, **options: Any) -> None:
+        getattr(self.memory, method)(*args, **options)
+        getattr(self.redis, method)(*args, **options)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(history=st.lists(steps, max_size=40))
+def test_same_history_same_answers(shared_valkey: Valkey, history: list[Any]) -> None:
+    async def run() -> None:
+        client = connect(shared_valkey.url)
+        pair = Pair(client)
+        try:
+            await pair.turn(0)
+            for step in history:
+                await pair.step(step)
+                await pair.compare_loads()
+            for old in pair.made:
+                pair.both("release", old.id)
+            await pair.redis.flush()
+            state = await client.get(pair.redis._pool(pair.pool).keys.state) or b""
+            for start in range(16, len(state), 32):
+                assert state[start : start + 10] == bytes(10), "in flight and pending are zero"
+        finally:
+            await client.aclose()
+
+    asyncio.run(run())

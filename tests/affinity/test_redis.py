@@ -1,0 +1,272 @@
+"""The shared store on a real Valkey: many routers, lost routers, lost data."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from extproc.affinity import MemoryStore, RedisStore, Reservation, ResilientStore, StoreError
+from extproc.affinity.connect import connect
+from extproc.routing import Policy, Reason, Strategy, rendezvous
+from tests.affinity.test_agreement import REPLICAS, fingerprint
+from tests.valkey import Valkey
+
+_serial = itertools.count()
+POLICY = Policy(prefill_rate=1, decode_tokens=0)  # pending tokens stay where they are
+
+
+def reservation(
+    pool: str,
+    path: tuple[int, ...] | None = (1, 2, 3),
+    *,
+    policy: Policy = POLICY,
+    candidates: list[str] | None = None,
+    **options: Any,
+) -> Reservation:
+    print_ = None if path is None else fingerprint(path)
+    return Reservation(
+        f"r-{next(_serial)}",
+        pool,
+        rendezvous(print_.tie if print_ else b"\0" * 16, candidates or REPLICAS),
+        policy,
+        print_,
+        **options,
+    )
+
+
+@pytest.fixture
+def pool() -> str:
+    return f"pool-{next(_serial)}"
+
+
+@contextlib.asynccontextmanager
+async def router(valkey: Valkey, name: str, **options: Any) -> AsyncIterator[RedisStore]:
+    store = RedisStore(connect(valkey.url), router=name, deadline_s=5.0, **options)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def resilient(valkey: Valkey, name: str, **options: Any) -> AsyncIterator[ResilientStore]:
+    shared = RedisStore(
+        connect(valkey.url), router=name, heartbeat_s=0.2, **{"deadline_s": 0.5} | options
+    )
+    store = ResilientStore(shared, MemoryStore(), heartbeat_s=0.2)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def until(condition: Callable[[], Any], *, seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+async def load(store: RedisStore | ResilientStore, pool: str) -> tuple[int, int]:
+    states = (await store.snapshot(pool)).values()
+    return sum(each.in_flight for each in states), sum(each.pending_tokens for each in states)
+
+
+async def test_one_router_knows_what_another_did(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "a") as first, router(shared_valkey, "b") as second:
+        cold = await first.reserve(reservation(pool))
+        assert cold.reason is Reason.COLD
+        warm = await second.reserve(reservation(pool, (1, 2, 3, 4)))
+        assert warm.ranked[0] == cold.ranked[0]
+        assert (warm.reason, warm.matched_tokens) == (Reason.MATCHED, 192)
+        assert len(set(warm.ranked)) == 3
+
+
+async def test_every_key_ends_and_shares_the_hash_tag(shared_valkey: Valkey, pool: str) -> None:
+    pool = f"{pool} }}{{ ü"
+    async with router(shared_valkey, "a") as store:
+        await store.reserve(reservation(pool, policy=Policy(Strategy.PREFIX_AWARE)))
+        await store.sync_all()
+        keys = [
+            key
+            async for key in store._client.scan_iter()
+            if b"%20%7D%7B%20%C3%BC}:" in key and pool.split(" ")[0].encode() in key
+        ]
+        assert len(keys) >= 8
+        for key in keys:
+            assert await store._client.ttl(key) > 0, key
+            assert key.startswith(b"prefix-extproc:{pool-")
+
+
+async def test_counts_return_to_zero(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "a") as first, router(shared_valkey, "b") as second:
+        made = [reservation(pool, (number % 3, number)) for number in range(60)]
+        for store, part in ((first, made[::2]), (second, made[1::2])):
+            await asyncio.gather(*(store.reserve(each) for each in part))
+        assert (await load(first, pool))[0] == 60
+        for store, part in ((first, made[::2]), (second, made[1::2])):
+            for number, each in enumerate(part):
+                if number % 3 == 0:
+                    store.served(each.id, REPLICAS[number % 5], ok=number % 2 == 0)
+                store.release(each.id)
+                store.release(each.id)
+            await store.flush()
+        assert await load(first, pool) == await load(second, pool) == (0, 0)
+
+
+async def test_a_dead_router_is_taken_back(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "alive", silence_s=1) as alive:
+        dead = RedisStore(connect(shared_valkey.url), router="dead", deadline_s=5.0)
+        for number in range(50):
+            await dead.reserve(reservation(pool, (number,)))
+        await alive.reserve(reservation(pool, (99,)))
+        await dead._client.aclose()
+        assert (await load(alive, pool))[0] == 51
+
+        async def taken_back() -> bool:
+            await alive.sync_all()
+            return (await load(alive, pool))[0] == 1
+
+        await until(taken_back)
+        assert alive.status().reclaimed == 50
+
+
+async def test_a_router_that_leaves_takes_its_share_with_it(
+    shared_valkey: Valkey, pool: str
+) -> None:
+    async with router(shared_valkey, "stays") as stays:
+        async with router(shared_valkey, "leaves") as leaves:
+            await leaves.reserve(reservation(pool))
+            assert (await load(stays, pool))[0] == 1
+        assert await load(stays, pool) == (0, 0)
+
+
+async def test_a_lost_release_is_repaired(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "a", heartbeat_s=0.05) as store:
+        kept, lost = reservation(pool, (1,)), reservation(pool, (2,))
+        await store.reserve(kept)
+        await store.reserve(lost)
+        del store._held[lost.id]
+        await asyncio.sleep(0.1)
+        await store.sync_all()
+        assert (await load(store, pool))[0] == 1
+
+
+async def test_a_young_reservation_is_left_alone(shared_valkey: Valkey, pool: str) -> None:
+    """Its reply may be on its way while the router lists what it holds."""
+    async with router(shared_valkey, "a", heartbeat_s=60.0) as store:
+        young = reservation(pool)
+        await store.reserve(young)
+        del store._held[young.id]
+        await store.sync_all()
+        assert (await load(store, pool))[0] == 1
+
+
+async def test_an_emptied_store_is_filled_again(valkey: Valkey, pool: str) -> None:
+    async with resilient(valkey, "a") as first, resilient(valkey, "b") as second:
+        made = [reservation(pool, (number,)) for number in range(50)]
+        for number, each in enumerate(made):
+            await (first, second)[number % 2].reserve(each)
+        valkey.stop()
+        valkey.start()
+
+        async def exact() -> bool:
+            return first.status().shared and (await load(second, pool))[0] == 50
+
+        await until(exact)
+        for number, each in enumerate(made):
+            (first, second)[number % 2].release(each.id)
+
+        async def empty() -> bool:
+            return await load(first, pool) == (0, 0)
+
+        await until(empty)
+
+
+async def test_a_lost_store_fails_no_request(valkey: Valkey, pool: str) -> None:
+    async with resilient(valkey, "a") as store, resilient(valkey, "b") as other:
+        before = await store.reserve(reservation(pool))
+        assert before.shared
+        valkey.stop()
+        during = await store.reserve(reservation(pool, (1, 2, 3, 4)))
+        assert not during.shared
+        assert during.ranked[0] == before.ranked[0], "the memory is warm"
+        learned = await store.reserve(reservation(pool, (7, 7)))
+        for _ in range(8):
+            await store.reserve(reservation(pool, None))
+        assert store.status().breaker == "open"
+        assert "memory" in store.status().detail
+        valkey.start()
+
+        async def back() -> bool:
+            return store.status().shared and other.status().shared
+
+        await until(back)
+        after = await other.reserve(reservation(pool, (7, 7, 7)))
+        assert after.shared
+        assert after.matched_tokens == 128, "what was learned meanwhile was told"
+        assert after.ranked[0] == learned.ranked[0]
+        assert (await load(other, pool))[0] == 12
+
+
+async def test_a_silent_store_costs_no_more_than_the_deadline(valkey: Valkey, pool: str) -> None:
+    async with resilient(valkey, "a", deadline_s=0.05) as store:
+        await store.reserve(reservation(pool))
+        valkey.pause()
+        for _ in range(8):
+            decision = await store.reserve(reservation(pool))
+            assert not decision.shared
+        assert store.status().failures["timeout"] == 5, "then the breaker was open"
+        valkey.resume()
+
+        async def back() -> bool:
+            return store.status().shared
+
+        await until(back)
+
+        async def exact() -> bool:
+            return (await load(store, pool))[0] == 9
+
+        await until(exact)
+
+
+async def test_absent_at_start_is_no_error(valkey: Valkey, pool: str) -> None:
+    valkey.stop()
+    async with resilient(valkey, "a") as store:
+        assert not store.status().shared
+        assert (await store.reserve(reservation(pool))).ranked
+        valkey.start()
+
+        async def back() -> bool:
+            return store.status().shared and (await load(store, pool))[0] == 1
+
+        await until(back)
+
+
+async def test_without_a_fallback_the_caller_is_told(valkey: Valkey, pool: str) -> None:
+    async with router(valkey, "a") as store:
+        valkey.stop()
+        with pytest.raises(StoreError):
+            await store.reserve(reservation(pool))
+
+
+async def test_a_recycled_index_is_told(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "a") as first, router(shared_valkey, "b") as second:
+        alone = reservation(pool, (1, 2), candidates=["10.1.0.1:80"], hold=False)
+        await first.reserve(alone)
+        await second.reserve(reservation(pool, (1,), candidates=["10.1.0.1:80"], hold=False))
+        first.leave(pool, "10.1.0.1:80")
+        await first.flush()
+        await first.reserve(reservation(pool, (3,), candidates=["10.1.0.2:80"]))
+        # The second router still believes that the index is the former replica's.
+        again = await second.reserve(reservation(pool, (1, 2), candidates=["10.1.0.1:80"]))
+        assert again.reason is Reason.COLD
+        states = await second.snapshot(pool)
+        assert {name: state.in_flight for name, state in states.items()} == {
+            "10.1.0.1:80": 1,
+            "10.1.0.2:80": 1,
+        }
