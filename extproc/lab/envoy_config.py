@@ -222,6 +222,8 @@ def external_processor(config: ListenerConfig, replicas: Sequence[str]) -> Exter
             response_trailer_mode=send,
         ),
         send_body_without_waiting_for_header_response=streamed,
+        # Or the buffered modes hold back upgrades, and refuse large bodies that nobody reads.
+        allow_mode_override=True,
         request_attributes=["xds.cluster_name", "xds.route_name"],
         response_attributes=[
             "upstream.address",
