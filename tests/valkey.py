@@ -29,13 +29,20 @@ class Valkey:
     def __init__(self, *options: str) -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.configuration = ""
+        """Path of a sentinel's configuration; makes this server a sentinel."""
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix="valkey-"))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [binary(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        command += ["--appendonly", "no", "--dir", str(self._folder), *self._options]
+        command = [binary()]
+        if self.configuration:
+            command += [self.configuration, "--sentinel"]
+        else:
+            command += ["--save", "", "--appendonly", "no"]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--dir", str(self._folder), *self._options]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         for _ in range(500):

@@ -22,6 +22,7 @@ __all__ = [
     "StoreError",
     "StoreStatus",
     "StoreUrlError",
+    "connect",
     "open_store",
     "redact",
 ]

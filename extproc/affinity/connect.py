@@ -1,5 +1,6 @@
 """From a store's URL to a client of the right topology."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -24,6 +25,17 @@ _CONNECTIONS = 16
 
 class StoreUrlError(ValueError):
     """A store URL that cannot be understood. The message shows no credentials."""
+
+
+class _ThroughSentinels(Redis):
+    """A client of the master that closes its connections to the sentinels with its own."""
+
+    sentinels: Sequence[Redis] = ()
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)
+        for each in self.sentinels:
+            await each.aclose()
 
 
 def redact(url: str) -> str:
@@ -119,7 +131,11 @@ def _sentinel(
         ssl=tls,
         **options,
     )
-    return finder.master_for(path[0], db=_database(url, path[1:]))
+    client: _ThroughSentinels = finder.master_for(
+        path[0], redis_class=_ThroughSentinels, db=_database(url, path[1:])
+    )
+    client.sentinels = finder.sentinels
+    return client
 
 
 def _query(url: str, parts: SplitResult, *, tls: bool) -> dict[str, Any]:

@@ -158,7 +158,11 @@ class RedisStore:
                 reply = await self._reserve(pool, reservation)
         except TimeoutError:
             self._count("timeout")
+            self._doubt(reservation)
             raise StoreError(f"no answer within {self._deadline_s * 1000:.0f} ms") from None
+        except BaseException:
+            self._doubt(reservation)
+            raise
         reason, matched, best, *ranked = reply
         total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
         names = tuple(pool.names[index] for index in ranked if index in pool.names)
@@ -166,6 +170,12 @@ class RedisStore:
         if names and reservation.hold:
             self._held[reservation.id] = _Held(reservation, decision, time.monotonic())
         return decision
+
+    def _doubt(self, reservation: Reservation) -> None:
+        """Let go of what the store may hold although nobody heard so."""
+        if reservation.hold and not self._suspended:
+            self._outbox.append(_Task(reservation.pool, release=reservation.id))
+            self._wake.set()
 
     def adopt(self, reservation: Reservation, decision: Decision) -> None:
         """Hold a reservation that was decided elsewhere; the next ``sync_all`` will tell it."""
