@@ -39,7 +39,7 @@ class Workload:
         name: One line for reports.
         model: The model's name in each request.
         conversations: In order of their start.
-        concurrency: Conversations that go on at once, the others wait for their turn; 0: no limit.
+        concurrency: Conversations that go on at once, the others wait; 0: no limit.
     """
 
     name: str
@@ -84,7 +84,7 @@ def shared_prefixes(
     requests: int,
     rate: float,
     prefix_tokens: int = 8000,
-    tail_tokens: int = 200,
+    tail_tokens: int = 100,
     output_tokens: int = 32,
     model: str = "llama-3.1-70b",
 ) -> Workload:

@@ -1,0 +1,168 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.lab.replica.cache import BlockCache
+from extproc.lab.replica.engine import Engine, Output, Request
+from extproc.lab.replica.latency import PROFILES
+
+H100 = PROFILES["llama-3.1-70b/8xh100"]
+
+
+def make_engine(
+    capacity: int = 100_000, max_sequences: int = 256, batch_tokens: int = 8192
+) -> Engine:
+    return Engine(
+        H100, BlockCache(capacity), max_sequences=max_sequences, batch_tokens=batch_tokens
+    )
+
+
+def hashes(chain: int, tokens: int) -> list[int]:
+    return [chain * 10_000 + index for index in range(tokens // 16)]
+
+
+def drain(engine: Engine) -> tuple[float, list[tuple[float, Output]]]:
+    now = 0.0
+    outputs = []
+    while step := engine.step(now):
+        assert step.started == now
+        now += step.duration_s
+        outputs += [(now, output) for output in step.outputs]
+    return now, outputs
+
+
+def test_nothing_to_do() -> None:
+    assert make_engine().step(0.0) is None
+
+
+def test_one_request_prefills_then_decodes() -> None:
+    engine = make_engine()
+    engine.add(Request("a", prompt_tokens=1000, output_tokens=3))
+    _, outputs = drain(engine)
+    assert [(output.index, output.finished) for _, output in outputs] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
+    first, second, third = (at for at, _ in outputs)
+    assert first == pytest.approx((6 + 40.5 + 0.19) / 1000)
+    assert second - first == pytest.approx((10 + 0.033 + 0.012) / 1000)
+    assert third > second
+    assert engine.counters.prompt_tokens == 1000
+    assert engine.counters.generation_tokens == 3
+    assert engine.cache.held_blocks == 0
+
+
+def test_a_second_equal_prompt_hits_all_but_its_last_block() -> None:
+    engine = make_engine()
+    for name in ("a", "b"):
+        engine.add(Request(name, 1024, 1, hashes(1, 1024)))
+        _, outputs = drain(engine)
+    # The last token is always computed, and with it its block.
+    assert outputs[0][1].cached_tokens == 1008
+    assert engine.counters.prefix_queries == 2048
+    assert engine.counters.prefix_hits == 1008
+
+
+def test_the_answer_is_cached_for_the_next_turn() -> None:
+    engine = make_engine()
+    chain = hashes(1, 4096)
+    engine.add(Request("a", 1000, 100, chain[: 1100 // 16]))
+    drain(engine)
+    engine.add(Request("b", 1200, 1, chain[: 1200 // 16]))
+    _, outputs = drain(engine)
+    assert outputs[0][1].cached_tokens == 1088  # 68 whole blocks of the 1099 tokens computed
+
+
+def test_a_long_prompt_is_prefilled_in_chunks() -> None:
+    engine = make_engine(batch_tokens=512)
+    engine.add(Request("a", 1200, 1))
+    steps = []
+    while step := engine.step(0.0):
+        steps.append(len(step.outputs))
+    assert steps == [0, 0, 1]
+
+
+def test_decodes_go_on_while_a_long_prompt_prefills() -> None:
+    engine = make_engine(batch_tokens=512)
+    engine.add(Request("a", 16, 5))
+    engine.step(0.0)
+    engine.add(Request("b", 1200, 1))
+    step = engine.step(0.0)
+    assert step is not None
+    assert [output.id for output in step.outputs] == ["a"]
+
+
+def test_requests_wait_for_a_place_in_order() -> None:
+    engine = make_engine(max_sequences=1)
+    for name in ("a", "b", "c"):
+        engine.add(Request(name, 16, 2))
+    engine.step(0.0)
+    assert (engine.running, engine.waiting) == (1, 2)
+    _, outputs = drain(engine)
+    assert [output.id for _, output in outputs if output.finished] == ["a", "b", "c"]
+
+
+def test_a_full_cache_makes_the_youngest_start_over() -> None:
+    engine = make_engine(capacity=10 * 16)
+    engine.add(Request("a", 64, 60))
+    engine.add(Request("b", 64, 60))
+    _, outputs = drain(engine)
+    assert engine.counters.preemptions == 1
+    assert [output.id for _, output in outputs if output.finished] == ["a", "b"]
+    assert [output.index for _, output in outputs if output.id == "b"] == list(range(60))
+
+
+def test_an_aborted_request_gives_its_blocks_back() -> None:
+    engine = make_engine()
+    engine.add(Request("a", 1000, 10, hashes(1, 1000)))
+    engine.add(Request("b", 1000, 10))
+    engine.step(0.0)
+    assert engine.abort("a")
+    assert not engine.abort("a")
+    assert engine.running == 1
+    assert engine.cache.held_blocks == 63
+    assert len(engine.cache.lookup(hashes(1, 1000))) == 62
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(0, 1), (1, 0), (150, 11)])
+def test_requests_that_could_never_run_are_refused(prompt: int, output: int) -> None:
+    with pytest.raises(ValueError, match="token"):
+        make_engine(capacity=160).add(Request("a", prompt, output))
+
+
+Shape = tuple[int, int, int]  # chain, prompt tokens, output tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 120), st.integers(1, 30)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 4),
+    st.integers(1, 64),
+)
+def test_every_request_is_answered_within_budget_and_capacity(
+    shapes: Sequence[Shape], max_sequences: int, batch_tokens: int
+) -> None:
+    engine = make_engine(160, max_sequences, batch_tokens)
+    for number, (chain, prompt, output) in enumerate(shapes):
+        engine.add(Request(str(number), prompt, output, hashes(chain, prompt + output)))
+    tokens = dict.fromkeys(map(str, range(len(shapes))), 0)
+    while step := engine.step(0.0):
+        assert engine.cache.held_blocks <= 10
+        assert engine.running <= max_sequences
+        assert len(step.outputs) <= batch_tokens
+        # A step cannot take longer than a prefill of the whole budget behind the longest context.
+        assert step.duration_s < (10 + 0.1 * batch_tokens + 1) / 1000
+        for token in step.outputs:
+            assert token.index == tokens[token.id]
+            assert 0 <= token.cached_tokens < shapes[int(token.id)][1]
+            tokens[token.id] += 1
+    assert list(tokens.values()) == [output for _, _, output in shapes]
+    assert engine.cache.held_blocks == 0
+    assert engine.counters.prefix_queries == sum(prompt for _, prompt, _ in shapes)
