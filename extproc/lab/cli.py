@@ -26,10 +26,19 @@ def demo(
         Path, typer.Option(help="Folder of the chart, the rows and the logs.")
     ] = Path("prefix-extproc-demo"),
     seed: Annotated[int, typer.Option(help="Of the workload.")] = 1,
-    replicas: Annotated[int, typer.Option(min=1, help="Simulated replicas.")] = 7,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Replicas. [default: 7; 2 with --vllm]")
+    ] = None,
     routers: Annotated[int, typer.Option(min=1, help="Router processes.")] = 2,
     requests: Annotated[int, typer.Option(min=1, help="Requests per strategy.")] = 280,
     rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 16.0,
+    vllm: Annotated[
+        bool,
+        typer.Option("--vllm", help="Real vLLM servers, with a workload and times of their own."),
+    ] = False,
+    vllm_python: Annotated[
+        Path, typer.Option(help="The Python of an environment that has vLLM.")
+    ] = Path(".venv-vllm/bin/python"),
 ) -> None:
     """Compare the strategies on this machine: Envoy, Valkey, routers, simulated replicas."""
     from rich.console import Console  # noqa: PLC0415
@@ -37,9 +46,10 @@ def demo(
     from extproc.lab.demo import DemoOptions, run_demo  # noqa: PLC0415
     from extproc.lab.experiment import ExperimentError  # noqa: PLC0415
     from extproc.lab.processes import StackError  # noqa: PLC0415
+    from extproc.lab.vllm_demo import run_vllm_demo  # noqa: PLC0415
 
     options = DemoOptions(
-        replicas=replicas,
+        replicas=replicas or (2 if vllm else 7),
         routers=routers,
         requests=requests,
         rate=rate,
@@ -49,7 +59,10 @@ def demo(
         command=" ".join(["prefix-extproc", *sys.argv[1:]]),
     )
     try:
-        asyncio.run(run_demo(options, Console()))
+        if vllm:
+            asyncio.run(run_vllm_demo(options, vllm_python, Console()))
+        else:
+            asyncio.run(run_demo(options, Console()))
     except (StackError, ExperimentError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error

@@ -49,6 +49,8 @@ class Row:
         share_max: The most loaded replica's share of the requests.
         requests: Requests sent.
         failed: Requests without a whole answer.
+        ttft_hit_p50_s: Median time to first token where most of the prompt was cached, if any was.
+        ttft_miss_p50_s: The same where it was not.
     """
 
     strategy: str
@@ -62,6 +64,8 @@ class Row:
     share_max: float
     requests: int
     failed: int
+    ttft_hit_p50_s: float | None = None
+    ttft_miss_p50_s: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The row with its field names as keys."""
@@ -120,6 +124,8 @@ def summarize(
         problem = records[0].error if records else "nothing was sent"
         raise ExperimentError(f"{strategy}: no request was answered; the first: {problem}")
     times = [record.ttft_s for record in answered]
+    hits = [record.ttft_s for record in answered if record.hit]
+    misses = [record.ttft_s for record in answered if not record.hit]
     span = max(record.ended_s for record in answered) - min(record.sent_s for record in answered)
     share_min, share_max = counters.shares(counted)
     return Row(
@@ -134,6 +140,8 @@ def summarize(
         share_max=share_max,
         requests=len(records),
         failed=len(records) - len(answered),
+        ttft_hit_p50_s=percentile(hits, 50) if hits else None,
+        ttft_miss_p50_s=percentile(misses, 50) if misses else None,
     )
 
 

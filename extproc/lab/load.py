@@ -40,6 +40,11 @@ class Record:
         """Whether a whole answer came."""
         return self.status == 200 and self.ttft_s >= 0 and not self.error
 
+    @property
+    def hit(self) -> bool:
+        """Whether the replica had most of the prompt in its cache."""
+        return 2 * self.cached_tokens > self.prompt_tokens
+
 
 async def run(
     workload: Workload,
@@ -81,11 +86,11 @@ class _Client:
         self._url = url
         self._on_record = on_record
         self._started = time.perf_counter()
-        self._turns = asyncio.Semaphore(workload.concurrency or len(workload.conversations))
+        self._slots = asyncio.Semaphore(workload.concurrency or len(workload.conversations))
 
     async def converse(self, session: aiohttp.ClientSession, conversation: Conversation) -> None:
         await asyncio.sleep(self._started + conversation.at_s - time.perf_counter())
-        async with self._turns:
+        async with self._slots:
             await self._converse(session, conversation)
 
     async def _converse(self, session: aiohttp.ClientSession, conversation: Conversation) -> None:

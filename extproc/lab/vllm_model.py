@@ -24,6 +24,8 @@ _CHAT_TEMPLATE = (
 )
 MESSAGE_TOKENS = 2
 """What the chat template adds to a message: its role and its end."""
+GENERATION_TOKENS = 1
+"""What it adds at the end of a chat: the role of the answer."""
 
 
 def words(rng: random.Random, count: int) -> str:
