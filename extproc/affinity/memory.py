@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extproc.affinity.ledger import Account
-from extproc.affinity.store import ReplicaState, Reservation, StoreStatus
+from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
 from extproc.routing import Candidate, Decision, Policy, Question, Strategy, choose
 
@@ -312,15 +312,3 @@ class MemoryStore:
                 if table[oldest][0] > second and len(table) <= self._limit:
                     break
                 del table[oldest]
-
-
-def moved(reservation: Reservation, replica: str) -> Reservation:
-    """The same reservation, bound to the replica that really served."""
-    return Reservation(
-        reservation.id,
-        reservation.pool,
-        (replica,),
-        reservation.policy,
-        reservation.fingerprint,
-        hold=reservation.hold,
-    )

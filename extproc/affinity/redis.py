@@ -2,20 +2,19 @@
 
 import asyncio
 import contextlib
-import itertools
 import struct
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from redis.exceptions import ConnectionError as LostConnectionError
-from redis.exceptions import RedisError
-
+from extproc.affinity.directory import PoolDirectory, decode
 from extproc.affinity.keys import PoolKeys
-from extproc.affinity.memory import moved
-from extproc.affinity.scripts import Scripts, Value
-from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus
+from extproc.affinity.link import Link
+from extproc.affinity.outbox import Outbox
+from extproc.affinity.scripts import Value
+from extproc.affinity.share import STALE, Held, Share, StaleIndexError
+from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
 from extproc.routing import Decision, Policy, Reason
 
 _REASONS = {
@@ -26,75 +25,23 @@ _REASONS = {
     5: Reason.BASELINE,
     6: Reason.OBSERVING,
 }
-_STALE = -1
-_HEADER, _RECORD = 16, struct.Struct("<I6s6s6sIB5x")
-_JOIN_EVERY_S = 60.0
 _IDLE_S = 600.0
-_BACKGROUND_DEADLINE_S = 2.0
-"""For calls that no request waits for: a slow store should still get them."""
-_OUTBOX = 10_000
-"""Most news kept for a store that does not answer; what is lost is repaired or learned again."""
-
-
-class StaleIndexError(StoreError):
-    """The pool's state was lost or its indexes changed while a call was under way."""
-
-
-@dataclass(slots=True)
-class _Pool:
-    """What this router knows of a pool's indexes."""
-
-    keys: PoolKeys
-    policy: Policy
-    generation: bytes = b""
-    index: dict[str, bytes] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    members: tuple[str, ...] = ()
-    joined_at: float = 0.0
-    used_at: float = 0.0
-    dirty: bool = True
-    joining: asyncio.Lock = field(default_factory=asyncio.Lock)
-    released_while_syncing: list[str] | None = None
-
-
-@dataclass(slots=True)
-class _Held:
-    reservation: Reservation
-    decision: Decision
-    since: float
-
-    @property
-    def replica(self) -> str:
-        return self.decision.ranked[0]
-
-    @property
-    def tokens(self) -> int:
-        return self.decision.total_tokens - self.decision.matched_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One thing to tell the store in the background; releases of a pool are told together."""
-
-    pool: str
-    release: str = ""
-    run: Callable[[], Awaitable[None]] | None = None
+"""Seconds after which an unused pool gets no signs of life any more."""
 
 
 class RedisStore:
     """Affinity and load shared through Redis.
 
     Every router owns a share per pool: the open reservations under its own key. Reserving and
-    releasing change the share and the totals in one script; ``sync`` shows life every
-    ``heartbeat_s`` and repairs the share; a share silent for ``silence_s`` is taken back by any
-    router.
+    releasing change the share and the totals in one script; ``sync_all`` shows life and repairs
+    the share; a share silent for ``silence_s`` is taken back by any router.
 
     Args:
         client: A ``redis.asyncio`` client (see ``connect``).
         router: This process's name, unique over all routers and restarts.
         deadline_s: Longest wait for ``reserve``.
-        heartbeat_s: Seconds between signs of life.
-        silence_s: Seconds without one after which a router counts as dead.
+        grace_s: Seconds for which the store may hold what this router does not know of.
+        silence_s: Seconds without a sign of life after which a router counts as dead.
         clock: Lua source replacing the server's clock; for tests.
     """
 
@@ -104,39 +51,31 @@ class RedisStore:
         *,
         router: str,
         deadline_s: float = 0.010,
-        heartbeat_s: float = 2.0,
+        grace_s: float = 2.0,
         silence_s: int = 6,
         clock: str = "",
     ) -> None:
-        self._client = client
-        self._scripts = Scripts(client, clock=clock)
+        self._link = Link(client, clock=clock)
         self._router = router
         self._deadline_s = deadline_s
-        self._heartbeat_s = heartbeat_s
-        self._silence_s = silence_s
-        self._pools: dict[str, _Pool] = {}
-        self._held: dict[str, _Held] = {}
-        self._outbox: list[_Task] = []
-        self._suspended = False
-        self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._status = StoreStatus("redis", detail="shared store answers")
+        self._share = Share(self._link, router, grace_s=grace_s, silence_s=silence_s)
+        self._pools: dict[str, PoolDirectory] = {}
+        self._held: dict[str, Held] = {}
+        self._outbox = Outbox(self._release_all, self._lost)
 
     async def start(self) -> None:
-        """Begin to send releases; ``sync_all`` is for the owner to call every heartbeat."""
-        self._tasks = [asyncio.create_task(self._send_outbox(), name="affinity-outbox")]
+        """Begin to send news; ``sync_all`` is for the owner to call every heartbeat."""
+        self._outbox.start()
 
     async def close(self) -> None:
         """See ``AffinityStore.close``."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._outbox.stop()
         with contextlib.suppress(TimeoutError, StoreError):
             async with asyncio.timeout(1.0):
-                await self.flush()
+                await self._outbox.flush()
                 for pool in self._pools.values():
-                    await self._reclaim(pool, self._router, silence=-1)
-        await self._client.aclose()
+                    await self._share.reclaim(pool, self._router, silence_s=-1)
+        await self._link.client.aclose()
 
     async def ping(self) -> None:
         """See whether the store answers at all.
@@ -144,7 +83,7 @@ class RedisStore:
         Raises:
             StoreError: It does not.
         """
-        await self._guard(self._client.ping(), _BACKGROUND_DEADLINE_S)
+        await self._link.guard(self._link.client.ping())
 
     async def reserve(self, reservation: Reservation) -> Decision:
         """See ``AffinityStore.reserve``."""
@@ -154,32 +93,22 @@ class RedisStore:
         pool = self._pool(reservation.pool, reservation.policy)
         pool.used_at = time.monotonic()
         try:
-            async with asyncio.timeout(self._deadline_s):
-                reply = await self._reserve(pool, reservation)
-        except TimeoutError:
-            self._count("timeout")
-            self._doubt(reservation)
-            raise StoreError(f"no answer within {self._deadline_s * 1000:.0f} ms") from None
+            reply = await self._link.guard(self._reserve(pool, reservation), self._deadline_s)
         except BaseException:
-            self._doubt(reservation)
+            # The store may hold it although nobody heard so.
+            if reservation.hold:
+                self._outbox.release(reservation.pool, reservation.id)
             raise
         reason, matched, best, *ranked = reply
         total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
-        names = tuple(pool.names[index] for index in ranked if index in pool.names)
-        decision = Decision(names, _REASONS[reason], matched, best, total)
-        if names and reservation.hold:
-            self._held[reservation.id] = _Held(reservation, decision, time.monotonic())
+        decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
+        if decision.ranked and reservation.hold:
+            self._held[reservation.id] = Held(reservation, decision, time.monotonic())
         return decision
-
-    def _doubt(self, reservation: Reservation) -> None:
-        """Let go of what the store may hold although nobody heard so."""
-        if reservation.hold and not self._suspended:
-            self._outbox.append(_Task(reservation.pool, release=reservation.id))
-            self._wake.set()
 
     def adopt(self, reservation: Reservation, decision: Decision) -> None:
         """Hold a reservation that was decided elsewhere; the next ``sync_all`` will tell it."""
-        self._held[reservation.id] = _Held(reservation, decision, time.monotonic())
+        self._held[reservation.id] = Held(reservation, decision, time.monotonic())
         self._pool(reservation.pool, reservation.policy).dirty = True
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
@@ -187,43 +116,39 @@ class RedisStore:
         held = self._held.get(reservation_id)
         if held is None or (ok and replica == held.replica):
             return
-        before, reservation = held.replica, held.reservation
-        elsewhere = bool(replica) and replica != before
+        reservation = held.reservation
+        elsewhere = replica if replica != held.replica else ""
         if elsewhere:
-            held.decision = replace(held.decision, ranked=(replica,))
-        self._tell(reservation.pool, lambda: self._settle(reservation, replica, elsewhere, ok))
+            held.decision = replace(held.decision, ranked=(elsewhere,))
+        self._outbox.tell(
+            reservation.pool, lambda: self._settle(reservation, elsewhere=elsewhere, ok=ok)
+        )
 
     def release(self, reservation_id: str) -> None:
         """See ``AffinityStore.release``."""
         held = self._held.pop(reservation_id, None)
         if held is None:
             return
-        name = held.reservation.pool
-        pool = self._pools[name]
-        if self._suspended:
-            pool.dirty = True
-            return
-        if pool.released_while_syncing is not None:
-            pool.released_while_syncing.append(reservation_id)
-        self._outbox.append(_Task(name, release=reservation_id))
-        self._wake.set()
+        released = self._pools[held.reservation.pool].released
+        if released is not None:
+            released.append(reservation_id)
+        self._outbox.release(held.reservation.pool, reservation_id)
 
     def join(self, pool: str, replicas: Sequence[str]) -> None:
         """See ``AffinityStore.join``."""
-        state = self._pool(pool)
-        new = [each for each in replicas if each not in state.members]
+        directory = self._pool(pool)
+        new = [each for each in replicas if each not in directory.members]
         if new:
-            state.members = tuple(sorted({*state.members, *new}))
-            self._tell(pool, lambda: self._join(state, new))
+            directory.members = tuple(sorted({*directory.members, *new}))
+            self._outbox.tell(pool, lambda: directory.join(self._link, new))
 
     def leave(self, pool: str, replica: str) -> None:
         """See ``AffinityStore.leave``."""
-        state = self._pool(pool)
-        state.members = tuple(each for each in state.members if each != replica)
-        state.index.pop(replica, None)
-        keys = state.keys
+        directory = self._pool(pool)
+        directory.leave(replica)
+        keys = directory.keys
         names = [keys.state, keys.members, keys.uses, keys.incarnations]
-        self._tell(pool, lambda: self._run("leave", names, [replica]))
+        self._outbox.tell(pool, lambda: self._link.run("leave", names, [replica]))
 
     def members(self, pool: str) -> Sequence[str]:
         """See ``AffinityStore.members``."""
@@ -231,81 +156,51 @@ class RedisStore:
 
     def restarted(self, pool: str, replica: str, incarnation: str) -> None:
         """See ``AffinityStore.restarted``."""
-        state = self._pool(pool)
-        names = [state.keys.state, state.keys.members, state.keys.incarnations]
+        directory = self._pool(pool)
+        keys = [directory.keys.state, directory.keys.members, directory.keys.incarnations]
 
         async def tell() -> None:
-            if replica not in state.index:
-                await self._join(state, [replica])
-            await self._run("restarted", names, [replica, incarnation])
+            await directory.join(self._link, [replica])
+            await self._link.run("restarted", keys, [replica, incarnation])
 
-        self._tell(pool, tell)
+        self._outbox.tell(pool, tell)
 
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``."""
-        state = self._pool(pool)
-        keys, client = state.keys, self._client
-        packed, members, incarnations, (seconds, micros) = await self._guard(
+        directory, client = self._pool(pool), self._link.client
+        keys = directory.keys
+        state, members, incarnations, (seconds, micros) = await self._link.guard(
             asyncio.gather(
                 client.get(keys.state),
                 client.hgetall(keys.members),
                 client.hgetall(keys.incarnations),
                 client.time(),
-            ),
-            _BACKGROUND_DEADLINE_S,
-        )
-        now_ms, rate = seconds * 1000 + micros // 1000, state.policy.prefill_rate
-        found = {}
-        for name, index in sorted(members.items()):
-            start = _HEADER + _RECORD.size * int(index)
-            record = (packed or b"")[start : start + _RECORD.size].ljust(_RECORD.size, b"\0")
-            in_flight, pending, clock, _, epoch, member = _RECORD.unpack(record)
-            if not member:
-                continue
-            queue = int.from_bytes(pending, "little")
-            elapsed = max(0, now_ms - int.from_bytes(clock, "little"))
-            found[name.decode()] = ReplicaState(
-                in_flight,
-                queue - min(queue, elapsed * rate // 1000),
-                epoch,
-                incarnations.get(name, b"").decode(errors="replace"),
             )
-        return found
+        )
+        now_ms = seconds * 1000 + micros // 1000
+        return decode(state or b"", members, incarnations, now_ms, directory.policy.prefill_rate)
 
     def status(self) -> StoreStatus:
         """See ``AffinityStore.status``."""
-        return self._status
+        return self._link.status
 
     def suspend(self) -> None:
         """Tell nothing until ``resume``: the store does not answer."""
-        self._suspended = True
-        self._outbox = [task for task in self._outbox if not task.release]
+        self._outbox.suspend()
         for pool in self._pools.values():
             pool.dirty = True
 
     def resume(self) -> None:
         """Tell again, beginning with what waited."""
-        self._suspended = False
-        self._wake.set()
+        self._outbox.resume()
 
     async def flush(self) -> None:
-        """Send everything that waits to be told.
+        """Send all news that wait.
 
         Raises:
             StoreError: Something could not be sent; ``sync_all`` will repair the counts.
         """
-        while self._outbox:
-            batch, self._outbox = self._outbox, []
-            by_pool: dict[str, list[_Task]] = {}
-            for task in batch:
-                by_pool.setdefault(task.pool, []).append(task)
-            outcomes = await asyncio.gather(
-                *(self._tell_pool(self._pools[name], tasks) for name, tasks in by_pool.items()),
-                return_exceptions=True,
-            )
-            for outcome in outcomes:
-                if isinstance(outcome, BaseException):
-                    raise outcome
+        await self._outbox.flush()
 
     async def sync_all(self) -> None:
         """Show life in every pool in use, and repair what disagrees.
@@ -313,15 +208,14 @@ class RedisStore:
         Raises:
             StoreError: A pool could not be synchronized; the others were tried all the same.
         """
-        now = time.monotonic()
-        holding = {held.reservation.pool for held in self._held.values()}
+        held: dict[str, dict[str, Held]] = {name: {} for name in self._pools}
+        for key, each in self._held.items():
+            held[each.reservation.pool][key] = each
         failed: StoreError | None = None
-        for name, pool in self._pools.items():
-            if not pool.generation and not pool.dirty:
-                continue
-            if name in holding or now - pool.used_at < _IDLE_S:
+        for name, pool in list(self._pools.items()):
+            if held.get(name) or time.monotonic() - pool.used_at < _IDLE_S:
                 try:
-                    await self._sync(name, pool)
+                    await self._share.sync(pool, held.get(name, {}))
                 except StoreError as error:
                     pool.dirty = True
                     failed = error
@@ -330,21 +224,24 @@ class RedisStore:
 
     # Calls to the store
 
-    async def _reserve(self, pool: _Pool, reservation: Reservation) -> list[int]:
+    async def _reserve(self, pool: PoolDirectory, reservation: Reservation) -> list[int]:
         for _ in range(2):
-            unknown = [each for each in reservation.candidates if each not in pool.index]
+            unknown = any(each not in pool.index for each in reservation.candidates)
             if unknown or not pool.generation:
-                await self._join(pool, reservation.candidates)
+                await pool.join(self._link, reservation.candidates)
             keys, args = self._question(pool, reservation)
-            reply: list[int] = await self._run("reserve", keys, args)
-            if reply[0] != _STALE:
+            reply: list[int] = await self._link.run("reserve", keys, args)
+            if reply[0] != STALE:
                 return reply
-            self._forget_indexes(pool)
-        raise StaleIndexError("the pool's replicas changed twice during one call")
+            pool.forget_indexes()
+        raise StaleIndexError
 
-    def _question(self, pool: _Pool, reservation: Reservation) -> tuple[list[bytes], list[Value]]:
+    def _question(
+        self, pool: PoolDirectory, reservation: Reservation
+    ) -> tuple[list[bytes], list[Value]]:
+        """Keys and arguments as ``lua/reserve.lua`` wants them."""
         policy, fingerprint, names = reservation.policy, reservation.fingerprint, pool.keys
-        keys = [names.state, names.open(self._router)]
+        keys = [names.state, names.open(self._router), *_affinity_keys(names, reservation)]
         args: list[Value] = [
             pool.generation,
             reservation.id,
@@ -359,197 +256,46 @@ class RedisStore:
         ]
         if fingerprint is None:
             return keys, [*args, 0, b""]
-        keys += self._affinity_keys(names, reservation)
         tokens = struct.pack(f"<{len(fingerprint.tokens)}I", *fingerprint.tokens)
         return keys, [*args, fingerprint.total_tokens, tokens]
 
-    @staticmethod
-    def _affinity_keys(names: PoolKeys, reservation: Reservation) -> list[bytes]:
-        fingerprint = reservation.fingerprint
-        if fingerprint is None:
-            return []
-        return [names.home(fingerprint.sticky), *map(names.checkpoint, fingerprint.hashes)]
-
-    async def _settle(
-        self, reservation: Reservation, replica: str, elsewhere: bool, ok: bool
-    ) -> None:
+    async def _settle(self, reservation: Reservation, *, elsewhere: str, ok: bool) -> None:
         """Move a reservation to who served it, and withdraw affinity that did not come to be."""
         pool = self._pools[reservation.pool]
-        names = pool.keys
-        mine = names.open(self._router)
-        affinity = self._affinity_keys(names, reservation)
-        if affinity:
-            await self._run("withdraw", [mine, *affinity], [reservation.id])
+        await self._withdraw(pool, reservation)
         if not elsewhere:
             return
-        await self._release(pool, [reservation.id])
-        await self._reserve(pool, moved(reservation, replica))
-        if affinity and not ok:
-            await self._run("withdraw", [mine, *affinity], [reservation.id])
-        if pool.released_while_syncing is not None:
+        await self._share.release(pool, [reservation.id])
+        await self._reserve(pool, moved(reservation, elsewhere))
+        if not ok:
+            await self._withdraw(pool, reservation)
+        if pool.released is not None:
             pool.dirty = True  # the list under way still names the former replica
 
-    async def _release(self, pool: _Pool, ids: Sequence[str]) -> None:
-        await self._run(
-            "release",
-            [pool.keys.state, pool.keys.open(self._router)],
-            [pool.policy.prefill_rate, *ids],
-        )
+    async def _withdraw(self, pool: PoolDirectory, reservation: Reservation) -> None:
+        affinity = _affinity_keys(pool.keys, reservation)
+        if affinity:
+            keys = [pool.keys.open(self._router), *affinity]
+            await self._link.run("withdraw", keys, [reservation.id])
 
-    async def _join(self, pool: _Pool, replicas: Iterable[str]) -> None:
-        async with pool.joining:
-            keys, names = pool.keys, list(replicas)
-            if pool.generation and all(each in pool.index for each in names):
-                return
-            wanted = list(dict.fromkeys([*names, *pool.index]))
-            generation, *indexes = await self._run(
-                "join",
-                [keys.state, keys.members, keys.uses, keys.routers, keys.incarnations],
-                [self._router, *wanted],
-            )
-            pool.index = {
-                name: index.to_bytes(2, "big") for name, index in zip(wanted, indexes, strict=True)
-            }
-            pool.names = dict(zip(indexes, wanted, strict=True))
-            pool.generation = generation
-            pool.members = tuple(sorted({*pool.members, *wanted}))
-            pool.joined_at = time.monotonic()
+    async def _release_all(self, pool: str, ids: Sequence[str]) -> None:
+        await self._share.release(self._pools[pool], list(ids))
 
-    async def _sync(self, name: str, pool: _Pool) -> None:
-        now = time.monotonic()
-        if not pool.generation or now - pool.joined_at > _JOIN_EVERY_S:
-            await self._rejoin(name, pool)
-        held = {key: each for key, each in self._held.items() if each.reservation.pool == name}
-        pool.released_while_syncing = []
-        try:
-            whole, pool.dirty = pool.dirty, False
-            reply = await self._compare(pool, held, whole=whole)
-            if reply[0] == _STALE:
-                await self._rejoin(name, pool)
-                reply = await self._compare(pool, held, whole=True)
-            elif reply[0] == 0:
-                reply = await self._compare(pool, held, whole=True)
-            if reply[0] == _STALE:
-                raise StaleIndexError("the pool's replicas changed twice during one call")
-            # Told before or after the list: telling again is harmless.
-            again = pool.released_while_syncing
-            if again:
-                await self._release(pool, again)
-        finally:
-            pool.released_while_syncing = None
-        end = reply.index(b"")
-        pool.members = tuple(sorted(each.decode() for each in reply[1:end]))
-        for each in set(pool.index) - set(pool.members):
-            del pool.index[each]
-        for router in reply[end + 1 :]:
-            self._status.reclaimed += await self._reclaim(
-                pool, router.decode(), silence=self._silence_s
-            )
+    def _lost(self, pool: str) -> None:
+        self._pools[pool].dirty = True
 
-    async def _compare(self, pool: _Pool, held: Mapping[str, _Held], *, whole: bool) -> list[Any]:
-        now, rate = time.monotonic(), pool.policy.prefill_rate
-        keys = pool.keys
-        args: list[Value] = [
-            pool.generation,
-            self._router,
-            rate,
-            self._silence_s,
-            int(self._heartbeat_s * 1000),
-            len(held),
-        ]
-        if whole:
-            for key, each in held.items():
-                if each.replica not in pool.index:
-                    continue  # it left the pool: nobody counts its requests any more
-                left = max(0, each.tokens - int((now - each.since) * rate))
-                index = int.from_bytes(pool.index[each.replica], "big")
-                args += [key, index, left]
-        reply: list[Any] = await self._run(
-            "sync",
-            [
-                keys.state,
-                keys.members,
-                keys.uses,
-                keys.routers,
-                keys.incarnations,
-                keys.open(self._router),
-            ],
-            args,
-        )
-        return reply
-
-    async def _rejoin(self, name: str, pool: _Pool) -> None:
-        known = list(pool.index)
-        self._forget_indexes(pool)
-        holding = (each.replica for each in self._held.values() if each.reservation.pool == name)
-        await self._join(pool, dict.fromkeys(itertools.chain(known, holding)))
-
-    @staticmethod
-    def _forget_indexes(pool: _Pool) -> None:
-        pool.generation = b""
-        pool.dirty = True
-
-    async def _reclaim(self, pool: _Pool, router: str, *, silence: int) -> int:
-        keys = pool.keys
-        taken: int = await self._run(
-            "reclaim",
-            [keys.state, keys.routers, keys.open(router)],
-            [router, pool.policy.prefill_rate, silence],
-        )
-        return taken
-
-    async def _run(self, script: str, keys: Sequence[bytes], args: Sequence[Value]) -> Any:
-        return await self._guard(self._scripts.run(script, keys, args), _BACKGROUND_DEADLINE_S)
-
-    async def _guard(self, call: Awaitable[Any], deadline_s: float) -> Any:
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await call
-        except TimeoutError:
-            self._count("timeout")
-            raise StoreError(f"no answer within {deadline_s:g} s") from None
-        except (RedisError, OSError) as error:
-            kind = "connection" if isinstance(error, LostConnectionError | OSError) else "error"
-            self._count(kind)
-            raise StoreError(f"{type(error).__name__}: {error}") from None
-
-    # The background
-
-    def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
+    def _pool(self, name: str, policy: Policy | None = None) -> PoolDirectory:
         pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[name] = _Pool(PoolKeys(name), policy or Policy())
+            pool = PoolDirectory(name, self._router, policy or Policy())
+            self._pools[name] = pool
         elif policy is not None:
             pool.policy = policy
         return pool
 
-    def _tell(self, pool: str, run: Callable[[], Awaitable[None]]) -> None:
-        if len(self._outbox) < _OUTBOX:
-            self._outbox.append(_Task(pool, run=run))
-        if not self._suspended:
-            self._wake.set()
 
-    async def _tell_pool(self, pool: _Pool, tasks: Sequence[_Task]) -> None:
-        """Tell one pool's news, in order but for releases, which come last and in one call."""
-        try:
-            for task in tasks:
-                if task.run is not None:
-                    await task.run()
-            ids = [task.release for task in tasks if task.release]
-            if ids:
-                await self._release(pool, ids)
-        except StoreError:
-            pool.dirty = True
-            raise
-
-    async def _send_outbox(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._suspended:
-                continue
-            with contextlib.suppress(StoreError):  # counted, and repaired by the next sync
-                await self.flush()
-
-    def _count(self, kind: str) -> None:
-        self._status.failures[kind] = self._status.failures.get(kind, 0) + 1
+def _affinity_keys(names: PoolKeys, reservation: Reservation) -> list[bytes]:
+    fingerprint = reservation.fingerprint
+    if fingerprint is None:
+        return []
+    return [names.home(fingerprint.sticky), *map(names.checkpoint, fingerprint.hashes)]

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import structlog
 
-from extproc.affinity.memory import MemoryStore, moved
+from extproc.affinity.memory import MemoryStore
 from extproc.affinity.redis import RedisStore
-from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus
+from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
 from extproc.routing import Decision
 
 log = structlog.get_logger(__name__)

@@ -38,6 +38,18 @@ class Reservation:
     hold: bool = True
 
 
+def moved(reservation: Reservation, replica: str) -> Reservation:
+    """The same reservation, bound to the replica that really served."""
+    return Reservation(
+        reservation.id,
+        reservation.pool,
+        (replica,),
+        reservation.policy,
+        reservation.fingerprint,
+        hold=reservation.hold,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
     """How one replica of a pool fares, over all routers that share the store.

@@ -55,7 +55,7 @@ async def router(valkey: Valkey, name: str, **options: Any) -> AsyncIterator[Red
 @contextlib.asynccontextmanager
 async def resilient(valkey: Valkey, name: str, **options: Any) -> AsyncIterator[ResilientStore]:
     shared = RedisStore(
-        connect(valkey.url), router=name, heartbeat_s=0.2, **{"deadline_s": 0.5} | options
+        connect(valkey.url), router=name, grace_s=0.2, **{"deadline_s": 0.5} | options
     )
     store = ResilientStore(shared, MemoryStore(), heartbeat_s=0.2)
     await store.start()
@@ -93,12 +93,12 @@ async def test_every_key_ends_and_shares_the_hash_tag(shared_valkey: Valkey, poo
         await store.sync_all()
         keys = [
             key
-            async for key in store._client.scan_iter()
+            async for key in store._link.client.scan_iter()
             if b"%20%7D%7B%20%C3%BC}:" in key and pool.split(" ")[0].encode() in key
         ]
         assert len(keys) >= 8
         for key in keys:
-            assert await store._client.ttl(key) > 0, key
+            assert await store._link.client.ttl(key) > 0, key
             assert key.startswith(b"prefix-extproc:{pool-")
 
 
@@ -124,7 +124,7 @@ async def test_a_dead_router_is_taken_back(shared_valkey: Valkey, pool: str) -> 
         for number in range(50):
             await dead.reserve(reservation(pool, (number,)))
         await alive.reserve(reservation(pool, (99,)))
-        await dead._client.aclose()
+        await dead._link.client.aclose()
         assert (await load(alive, pool))[0] == 51
 
         async def taken_back() -> bool:
@@ -146,7 +146,7 @@ async def test_a_router_that_leaves_takes_its_share_with_it(
 
 
 async def test_a_lost_release_is_repaired(shared_valkey: Valkey, pool: str) -> None:
-    async with router(shared_valkey, "a", heartbeat_s=0.05) as store:
+    async with router(shared_valkey, "a", grace_s=0.05) as store:
         kept, lost = reservation(pool, (1,)), reservation(pool, (2,))
         await store.reserve(kept)
         await store.reserve(lost)
@@ -158,7 +158,7 @@ async def test_a_lost_release_is_repaired(shared_valkey: Valkey, pool: str) -> N
 
 async def test_a_young_reservation_is_left_alone(shared_valkey: Valkey, pool: str) -> None:
     """Its reply may be on its way while the router lists what it holds."""
-    async with router(shared_valkey, "a", heartbeat_s=60.0) as store:
+    async with router(shared_valkey, "a", grace_s=60.0) as store:
         young = reservation(pool)
         await store.reserve(young)
         del store._held[young.id]
