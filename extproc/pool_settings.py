@@ -245,7 +245,7 @@ def _parse(pairs: tuple[tuple[str, str], ...]) -> Parsed:
 
 
 def _did_you_mean(key: str) -> str:
-    near = get_close_matches(key, KEYS, n=1)
+    near = get_close_matches(key, KEYS, n=1, cutoff=0.8)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(KEYS))}"
     return f"unknown key, ignored: {hint}"
 

@@ -1,6 +1,7 @@
 """The settings of the process: flags of ``serve``, else ``PREFIX_EXTPROC_*`` in the environment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -150,7 +151,9 @@ class Settings(BaseSettings):
             if text and not text.startswith("unix:"):
                 _, port = split_host_port(text)
                 if port + self.workers > 65_536:
-                    raise ValueError(f"{text} leaves no ports for {self.workers} workers")
+                    raise ValueError(
+                        f"{text} leaves no ports for {self.workers} workers: choose a lower one"
+                    )
         return self
 
 
@@ -175,8 +178,21 @@ def load(flags: dict[str, Any]) -> Settings:
         raise SettingsError("\n".join(lines)) from None
 
 
+def strangers(environment: Iterable[str]) -> Iterator[str]:
+    """A line for each variable that looks like a setting misspelt.
+
+    Not an error: Kubernetes puts variables with the name of a service before everything.
+    """
+    known = [ENV_PREFIX + name.upper() for name in Settings.model_fields]
+    for name in environment:
+        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, n=1, cutoff=0.9)
+            if near:
+                yield f"{name} in the environment is no setting: did you mean {near[0]}?"
+
+
 def _line(error: Any, given: dict[str, Any]) -> str:
-    message = error["msg"].removeprefix("Value error, ")
+    message: str = error["msg"].removeprefix("Value error, ")
     if not error["loc"]:
         return message
     name = str(error["loc"][0])

@@ -51,6 +51,10 @@ class App:
         self.metrics = Metrics(self.router.stats, self.store.status)
         self.health = Health()
         self.draining = False
+        self.port = 0  # where Envoy connects, once it is known; 0 for a unix socket
+        self.admin_port = 0
+        self.started = asyncio.Event()
+        self.drained = asyncio.Event()  # no request comes any more, or health says so
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -83,6 +87,7 @@ class App:
                 store=redact(settings.store),
                 shared=store.shared,
             )
+            self.started.set()
             await self._stop.wait()
             await self._drain(server)
         _log.info("stopped", open_streams=self.router.stats.open)
@@ -98,9 +103,9 @@ class App:
                 ("grpc.http2.min_ping_interval_without_data_ms", 5000),
                 ("grpc.http2.max_ping_strikes", 0),
             ],
-            maximum_concurrent_rpcs=settings.max_streams or None,
         )
-        rpc.add_ExternalProcessorServicer_to_server(Processor(self.router, self.metrics), server)
+        processor = Processor(self.router, self.metrics, limit=settings.max_streams)
+        rpc.add_ExternalProcessorServicer_to_server(processor, server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health.servicer, server)
         reflection.enable_server_reflection(
             (SERVICE, grpc_health.SERVICE_NAME, reflection.SERVICE_NAME), server
@@ -109,12 +114,11 @@ class App:
         try:
             port = server.add_insecure_port(settings.listen)
         except RuntimeError:
-            port = 0
-        if not port:
             raise ServeError(
                 f"cannot listen on {settings.listen}: choose a free address of this machine, "
                 "or an existing folder for a unix socket, with --listen"
-            )
+            ) from None
+        self.port = 0 if settings.listen.startswith("unix:") else port
         return server
 
     async def _serve_admin(self) -> web.AppRunner:
@@ -131,6 +135,7 @@ class App:
                 f"cannot serve the admin pages on {address}: {_reason(error)}; "
                 "choose another address with --admin, or none with --admin ''"
             ) from None
+        self.admin_port = runner.addresses[0][1]
         return runner
 
     async def _drain(self, server: grpc.aio.Server) -> None:
@@ -142,8 +147,11 @@ class App:
         )
         hurry = asyncio.create_task(self._hurry.wait())
         if settings.drain_delay:
+            self.drained.set()
             await asyncio.wait({hurry}, timeout=settings.drain_delay)
         stopped = asyncio.create_task(server.stop(settings.drain_deadline))
+        await asyncio.sleep(0)
+        self.drained.set()
         await asyncio.wait({hurry, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
             await server.stop(None)

@@ -1,12 +1,13 @@
 """The command ``serve``: one flag for each setting of the process."""
 
 import inspect
+import os
 from typing import Any
 
 import typer
 
 from extproc.pool_settings import show
-from extproc.settings import ENV_PREFIX, Settings, SettingsError, load
+from extproc.settings import ENV_PREFIX, Settings, SettingsError, load, strangers
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -28,6 +29,8 @@ def _serve(**flags: str | None) -> None:
     from extproc.server.logging import configure  # noqa: PLC0415
     from extproc.server.workers import Supervisor  # noqa: PLC0415
 
+    for line in strangers(os.environ):
+        typer.echo(f"warning: {line}", err=True)
     configure(settings.log_level, settings.log_format)
     try:
         if settings.workers > 1:

@@ -13,6 +13,9 @@ from extproc.server.stats import Outcome, PoolStats
 SHADOW = "~shadow"
 """Ending of the pool in which shadow mode's choices count as served."""
 
+SERVED = "~served"
+"""Ending of a reservation's id where it was made because a replica of Envoy's choice served."""
+
 _NOBODY = Decision((), Reason.NO_REPLICAS)
 
 
@@ -75,6 +78,7 @@ class Exchange:
     def failed(self) -> None:
         """Tell that choosing failed by a fault of our own; the choice is Envoy's."""
         self._decision = Decision((), Reason.FALLBACK)
+        self._release()
         if self._stats is not None:
             self._stats.decided(self._decision)
 
@@ -147,7 +151,7 @@ class Exchange:
     async def _record(self, address: str) -> None:
         """Hold a reservation at the replica of Envoy's choice, so that it counts like ours."""
         reservation = Reservation(
-            id=self._id + SHADOW,
+            id=self._id + SERVED,
             pool=self._pool,
             candidates=(address,),
             policy=self._settings.policy,

@@ -130,7 +130,8 @@ class _Router(Collector):
         stats, pools = self._stats, self._stats.pools
         yield _gauge("info", "Version.", ["version"], [((__version__,), 1)])
         yield _gauge("open_streams", "Requests open at this router.", [], [((), stats.open)])
-        yield _counter("streams", "Requests seen.", [], [((), stats.streams)])
+        yield _counter("streams", "Requests taken.", [], [((), stats.streams)])
+        yield _counter("refused", "Requests over `max_streams`.", [], [((), stats.refused)])
         yield _counter(
             "decisions",
             "Decisions by reason.",

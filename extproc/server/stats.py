@@ -107,7 +107,8 @@ class Stats:
         violations: Messages that the protocol does not allow, by what was wrong.
         errors: Faults of our own, by exception type.
         open: Streams open now.
-        streams: Streams since start.
+        streams: Streams since start, but for those refused.
+        refused: Streams refused because too many were open.
     """
 
     pools: dict[str, PoolStats] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class Stats:
     errors: Counter[str] = field(default_factory=Counter)
     open: int = 0
     streams: int = 0
+    refused: int = 0
 
     def pool(self, name: str) -> PoolStats:
         """The counts of a pool; from the 101st pool on all share one."""

@@ -34,15 +34,20 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
     Args:
         router: What all exchanges share.
         metrics: Where the time of decisions is counted.
+        limit: Most streams open at once; 0 for no limit.
     """
 
-    def __init__(self, router: Router, metrics: Metrics) -> None:
+    def __init__(self, router: Router, metrics: Metrics, *, limit: int = 0) -> None:
         self._router = router
         self._metrics = metrics
+        self._limit = limit
 
     async def Process(self, _requests: Any, context: Context) -> None:  # noqa: N802  # the RPC's name
         """One HTTP request, from its headers to the end of its response."""
         stats = self._router.stats
+        if self._limit and stats.open >= self._limit:
+            stats.refused += 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open requests")
         stats.streams += 1
         stats.open += 1
         exchange = Exchange(self._router, self._router.settings(context.invocation_metadata()))
@@ -51,8 +56,10 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
             await stream.run()
         finally:
             stats.open -= 1
-            await stream.stop()
-            exchange.end()
+            try:
+                await stream.stop()
+            finally:
+                exchange.end()
 
 
 class Stream:

@@ -74,6 +74,7 @@ class _Worker:
         self.process = context.Process(target=_work, args=(self._settings, self._number))
         self.process.start()
         self._started = time.monotonic()
+        _log.info("worker started", worker=self._number, pid=self.process.pid)
 
     def ended(self) -> None:
         """Take in that the process ended, and when to start the next."""

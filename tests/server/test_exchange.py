@@ -1,0 +1,441 @@
+"""Choices and what comes of them, on the memory store, without gRPC."""
+
+from typing import Any
+
+import pytest
+
+from extproc.affinity import MemoryStore, Reservation, StoreError
+from extproc.pool_settings import parse
+from extproc.processing import DecisionDue, Reply, Responded, Session, responded_of
+from extproc.replicas.observation import LEAST_PICKS
+from extproc.routing import Decision, Reason
+from extproc.server.exchange import SHADOW, Exchange
+from extproc.server.router import Router
+from extproc.server.stats import Outcome
+from tests.server import messages
+from tests.server.messages import GET, JSON, chat
+
+A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
+LONG = "All work and no play makes a long prompt. " * 100
+STATIC = {"x-prefix-replicas": f"{A},{B},{C}"}
+NEVER = 1.0
+
+
+class World:
+    """A router on a memory store."""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self.store = MemoryStore()
+        self.router = Router(self.store, window=512 * 1024, incarnation="00000000")
+        self.settings = settings or {}
+
+    async def ask(
+        self, body: bytes = b"", headers: dict[str, str] | None = None, **head: Any
+    ) -> "Asked":
+        """Send a request as far as its choice."""
+        exchange = Exchange(self.router, parse(self.settings.items()))
+        session = Session(readable=exchange.readable, window=exchange.window)
+        headers = headers or (JSON if body else GET)
+        first = messages.request_headers(headers, end_of_stream=not body, **head)
+        events = session.receive(first)
+        if body:
+            events += session.receive(messages.request_body(body))
+        (due,) = (event for event in events if isinstance(event, DecisionDue))
+        choice = await exchange.choose(due)
+        replies = [event.message for event in session.decide(choice) if isinstance(event, Reply)]
+        return Asked(exchange, messages.destinations(replies), messages.facts(replies))
+
+    async def serve(self, address: str, body: bytes, **head: Any) -> "Asked":
+        """Send a request, have it served by a replica, and end it."""
+        asked = await self.ask(body, **head)
+        await asked.exchange.responded(responded(address))
+        asked.exchange.end()
+        return asked
+
+    async def in_flight(self, pool: str = "llm") -> dict[str, int]:
+        states = await self.store.snapshot(pool)
+        return {address: state.in_flight for address, state in states.items() if state.in_flight}
+
+    async def pending(self, pool: str = "llm") -> int:
+        states = await self.store.snapshot(pool)
+        return sum(state.pending_tokens for state in states.values())
+
+
+class Asked:
+    def __init__(self, exchange: Exchange, ranked: list[str], facts: dict[str, Any]) -> None:
+        self.exchange = exchange
+        self.ranked = ranked
+        self.facts = facts
+
+
+def responded(address: str, *, status: int = 200, attempts: int = 1) -> Responded:
+    message = messages.response_headers(address, status=status, attempts=attempts)
+    attributes: dict[str, Any] = dict(message.attributes[messages.FILTER].items())
+    return responded_of(attributes, {":status": [str(status)]})
+
+
+async def learn(world: World, addresses: list[str], *, pool: str = "llm") -> None:
+    """Have Envoy pick until the pool counts as known."""
+    for number, address in enumerate(addresses):
+        await world.serve(address, chat(f"{number} first {LONG}"), cluster=pool)
+    for number in range(LEAST_PICKS):
+        await world.serve(addresses[0], chat(f"{number} again {LONG}"), cluster=pool)
+
+
+@pytest.fixture
+def _no_exploring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extproc.replicas.observation.EXPLORED", 0.0)
+
+
+async def test_equal_prompts_go_to_one_replica() -> None:
+    world = World(STATIC)
+
+    first = await world.ask(chat(LONG))
+    await first.exchange.responded(responded(first.ranked[0]))
+    first.exchange.end()
+    second = await world.ask(chat(LONG))
+
+    assert first.facts["reason"] == "cold"
+    assert second.ranked[0] == first.ranked[0]
+    assert second.facts["reason"] == "matched"
+    assert second.facts["pool"] == "llm"
+    assert second.facts["strategy"] == "kv_aware"
+    assert 0 < second.facts["matched_tokens"] <= second.facts["total_tokens"]
+
+
+async def test_three_replicas_are_ranked() -> None:
+    asked = await World(STATIC).ask(chat(LONG))
+
+    assert sorted(asked.ranked) == [A, B, C]
+
+
+async def test_the_pools_name_comes_from_the_settings_or_the_cluster_or_is_the_default() -> None:
+    named = await World({**STATIC, "x-prefix-pool": "gold"}).ask(chat(LONG))
+    by_cluster = await World(STATIC).ask(chat(LONG), cluster="silver")
+    by_default = await World(STATIC).ask(chat(LONG), cluster="")
+
+    found = [asked.facts["pool"] for asked in (named, by_cluster, by_default)]
+    assert found == ["gold", "silver", "default"]
+
+
+async def test_a_request_is_in_flight_until_its_end() -> None:
+    world = World(STATIC)
+    asked = await world.ask(chat(LONG))
+    assert await world.in_flight() == {asked.ranked[0]: 1}
+
+    await asked.exchange.responded(responded(asked.ranked[0]))
+    assert await world.in_flight() == {asked.ranked[0]: 1}
+
+    asked.exchange.end()
+    asked.exchange.end()
+    assert await world.in_flight() == {}
+    assert await world.pending() == 0
+
+
+async def test_a_request_without_a_prompt_goes_to_the_least_loaded() -> None:
+    world = World(STATIC)
+    busy = await world.ask(chat(LONG))
+    also_busy = await world.ask(chat("other " + LONG))
+    (free,) = {A, B, C} - {busy.ranked[0], also_busy.ranked[0]}
+
+    asked = await world.ask()
+
+    assert asked.ranked[0] == free
+    assert asked.facts["reason"] == "no_prompt"
+
+
+async def test_requests_without_a_prompt_share_equally_busy_replicas() -> None:
+    world = World(STATIC)
+    first = set()
+    for _ in range(40):
+        asked = await world.ask()
+        first.add(asked.ranked[0])
+        asked.exchange.end()
+
+    assert first == {A, B, C}
+
+
+async def test_round_robin_takes_turns() -> None:
+    world = World({**STATIC, "x-prefix-strategy": "round_robin"})
+
+    chosen = [(await world.ask(chat(LONG))).ranked[0] for _ in range(6)]
+
+    assert chosen == [A, B, C, A, B, C]
+
+
+async def test_random_spreads_equal_prompts() -> None:
+    world = World({**STATIC, "x-prefix-strategy": "random"})
+
+    chosen = {(await world.ask(chat(LONG))).ranked[0] for _ in range(60)}
+
+    assert chosen == {A, B, C}
+
+
+async def test_prefix_aware_keeps_to_the_start_and_the_aware_id_parts() -> None:
+    world = World({**STATIC, "x-prefix-strategy": "prefix_aware", "x-prefix-length": "1024"})
+    home = (await world.ask(chat(LONG))).ranked[0]
+
+    same_start = [(await world.ask(chat(LONG + str(n)))).ranked[0] for n in range(10)]
+    for name in ("x-prefix-aware-id", "x-amzn-sagemaker-prefix-aware-id"):
+        parted = {
+            (await world.ask(chat(LONG), {**JSON, name: str(n)})).ranked[0] for n in range(20)
+        }
+        assert parted == {A, B, C}
+
+    assert set(same_start) == {home}
+
+
+async def test_tenants_share_nothing() -> None:
+    world = World({**STATIC, "x-prefix-tenant-header": "x-tenant"})
+    await world.ask(chat(LONG), {**JSON, "x-tenant": "a"})
+
+    other = await world.ask(chat(LONG), {**JSON, "x-tenant": "b"})
+    same = await world.ask(chat(LONG), {**JSON, "x-tenant": "a"})
+
+    assert other.facts["reason"] == "cold"
+    assert same.facts["matched_tokens"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["kv_aware", "prefix_aware"])
+async def test_a_session_stays_together_without_a_common_prompt(strategy: str) -> None:
+    settings = {**STATIC, "x-prefix-session-header": "x-session", "x-prefix-strategy": strategy}
+    for session in "abcdef":
+        world = World(settings)
+        head = {**JSON, "x-session": session}
+        first = await world.ask(chat("one " + LONG), head)
+        first.exchange.end()
+
+        second = await world.ask(chat("two"), head)
+
+        assert second.ranked[0] == first.ranked[0]
+        assert second.facts["reason"] == "matched"
+
+
+async def test_a_subset_hint_comes_before_the_static_list() -> None:
+    asked = await World(STATIC).ask(chat(LONG), subset="10.0.0.9:80")
+
+    assert asked.ranked == ["10.0.0.9:80"]
+
+
+async def test_an_empty_pool_leaves_the_choice_to_envoy() -> None:
+    asked = await World().ask(chat(LONG))
+
+    assert asked.ranked == []
+    assert asked.facts["reason"] == "no_replicas"
+
+
+async def test_affinity_is_with_who_served() -> None:
+    world = World(STATIC)
+    first = await world.ask(chat(LONG))
+    served = first.ranked[1]
+
+    await first.exchange.responded(responded(served, attempts=2))
+    assert await world.in_flight() == {served: 1}
+    first.exchange.end()
+    second = await world.ask(chat(LONG))
+
+    assert second.ranked[0] == served
+    assert second.facts["reason"] == "matched"
+    assert world.router.stats.pools["llm"].outcomes == {Outcome.RETRIED: 1}
+
+
+@pytest.mark.parametrize("status", [400, 429, 503])
+async def test_a_failed_request_leaves_no_affinity(status: int) -> None:
+    world = World(STATIC)
+    first = await world.ask(chat(LONG))
+    await first.exchange.responded(responded(first.ranked[0], status=status))
+    first.exchange.end()
+
+    assert (await world.ask(chat(LONG))).facts["reason"] == "cold"
+
+
+async def test_outcomes_are_counted() -> None:
+    world = World(STATIC)
+    for address, attempts in (("first", 1), ("second", 2), ("second", 1), ("", 0)):
+        asked = await world.ask(chat(LONG))
+        ranked = {"first": asked.ranked[0], "second": asked.ranked[1], "": ""}
+        await asked.exchange.responded(responded(ranked[address], attempts=attempts))
+        asked.exchange.end()
+
+    assert world.router.stats.pools["llm"].outcomes == {
+        Outcome.FIRST: 1,
+        Outcome.RETRIED: 1,
+        Outcome.ELSEWHERE: 1,
+        Outcome.NOBODY: 1,
+    }
+
+
+class BrokenStore(MemoryStore):
+    async def reserve(self, reservation: Reservation) -> Decision:
+        raise StoreError("out of order")
+
+
+async def test_a_store_that_fails_leaves_the_choice_to_envoy() -> None:
+    world = World(STATIC)
+    world.router.store = BrokenStore()
+
+    asked = await world.ask(chat(LONG))
+    await asked.exchange.responded(responded(A))
+    asked.exchange.end()
+
+    assert asked.ranked == []
+    assert world.router.stats.pools["llm"].reasons == {Reason.FALLBACK: 1}
+
+
+async def test_a_moot_choice_holds_nothing_and_blames_nobody() -> None:
+    world = World()
+    await learn(world, [A, B])
+    asked = await world.ask(chat(f"0 first {LONG}"))
+    assert asked.ranked[0] == A
+
+    asked.exchange.moot()
+    assert await world.in_flight() == {}
+    await asked.exchange.responded(responded(B))
+
+    assert world.store.members("llm") == [A, B]
+    assert await world.in_flight() == {B: 1}
+
+
+async def test_bad_settings_are_counted_each_time_and_the_request_goes_on() -> None:
+    world = World({**STATIC, "x-prefix-length": "1", "x-prefix-zzz": "1"})
+    for _ in range(3):
+        assert (await world.ask(chat(LONG))).ranked
+
+    assert world.router.stats.setting_errors == {"x-prefix-length": 3, "unknown": 3}
+
+
+async def test_what_could_not_be_read_is_counted() -> None:
+    world = World(STATIC)
+    await world.ask()
+
+    assert world.router.stats.pools["llm"].problems.total() == 1
+
+
+# Observation
+
+
+async def test_envoys_picks_become_members_with_their_affinity() -> None:
+    world = World()
+    await world.serve(B, chat(LONG))
+
+    asked = await world.ask(chat(LONG))
+
+    assert asked.ranked == [B]
+    assert asked.facts["reason"] == "matched"
+
+
+async def test_a_request_of_envoys_choice_is_in_flight_where_it_is_served() -> None:
+    world = World()
+    asked = await world.ask(chat(LONG))
+    assert await world.in_flight() == {}
+
+    await asked.exchange.responded(responded(B))
+    assert await world.in_flight() == {B: 1}
+
+    asked.exchange.end()
+    assert await world.in_flight() == {}
+    assert await world.pending() == 0
+
+
+async def test_cold_requests_stay_with_envoy_while_learning() -> None:
+    world = World()
+    await world.serve(A, chat("other " + LONG))
+
+    asked = await world.ask(chat(LONG))
+
+    assert asked.ranked == []
+    assert asked.facts["reason"] == "observing"
+
+
+@pytest.mark.usefixtures("_no_exploring")
+async def test_a_learned_pool_takes_cold_requests() -> None:
+    world = World()
+    await learn(world, [A, B, C])
+
+    asked = await world.ask(chat("new " + LONG))
+
+    assert sorted(asked.ranked) == [A, B, C]
+    assert asked.facts["reason"] == "cold"
+
+
+@pytest.mark.usefixtures("_no_exploring")
+async def test_a_member_that_envoy_passes_over_is_dropped() -> None:
+    world = World()
+    await learn(world, [A, B])
+    asked = await world.ask(chat(f"0 first {LONG}"))
+    assert asked.ranked[0] == A
+
+    await asked.exchange.responded(responded(B))
+    asked.exchange.end()
+
+    assert world.store.members("llm") == [B]
+    assert (await world.ask(chat(f"0 first {LONG}"))).ranked == [B]
+
+
+async def test_a_failed_request_teaches_no_affinity() -> None:
+    world = World()
+    asked = await world.ask(chat(LONG))
+    await asked.exchange.responded(responded(A, status=500))
+    asked.exchange.end()
+
+    assert world.store.members("llm") == [A]
+    assert (await world.ask(chat(LONG))).facts["reason"] == "observing"
+
+
+# Shadow
+
+
+async def test_shadow_leaves_the_choice_to_envoy_and_keeps_two_ledgers() -> None:
+    world = World({**STATIC, "x-prefix-mode": "shadow"})
+    asked = await world.ask(chat(LONG))
+    assert asked.ranked == []
+    assert asked.facts["reason"] == "cold"
+    (ours,) = await world.in_flight("llm" + SHADOW)
+    served = next(address for address in (A, B, C) if address != ours)
+
+    await asked.exchange.responded(responded(served))
+    assert await world.in_flight() == {served: 1}
+    assert await world.in_flight("llm" + SHADOW) == {ours: 1}
+    asked.exchange.end()
+
+    assert await world.in_flight() == {}
+    assert await world.in_flight("llm" + SHADOW) == {}
+
+
+async def test_shadow_compares_what_would_have_been() -> None:
+    world = World({**STATIC, "x-prefix-mode": "shadow"})
+    first = await world.ask(chat(LONG))
+    (ours,) = await world.in_flight("llm" + SHADOW)
+    others = [address for address in (A, B, C) if address != ours]
+    await first.exchange.responded(responded(others[0]))
+    first.exchange.end()
+    for address in (others[1], ours):
+        await world.serve(address, chat(LONG))
+
+    shadow = world.router.stats.pools["llm"].shadow
+    assert (shadow.requests, shadow.agreed) == (3, 1)
+    assert shadow.matched_tokens > 0
+    assert shadow.served_tokens == 0
+    assert shadow.total_tokens > shadow.matched_tokens
+
+
+async def test_after_shadow_the_real_ledger_is_used() -> None:
+    world = World({**STATIC, "x-prefix-mode": "shadow"})
+    await world.ask(chat(LONG))
+    (ours,) = await world.in_flight("llm" + SHADOW)
+    served = next(address for address in (A, B, C) if address != ours)
+    await world.serve(served, chat(LONG))
+
+    world.settings = STATIC
+    asked = await world.ask(chat(LONG))
+
+    assert asked.ranked[0] == served
+    assert asked.facts["reason"] == "matched"
+
+
+async def test_shadow_learns_the_pool() -> None:
+    world = World({"x-prefix-mode": "shadow"})
+    await learn(world, [A, B])
+
+    assert world.store.members("llm") == [A, B]
+    assert world.router.stats.pools["llm"].shadow.agreed > 0

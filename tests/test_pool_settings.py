@@ -1,0 +1,138 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extproc.pool_settings import KEYS, PoolSettings, SettingError, parse
+from extproc.routing import Mode, Policy, Strategy
+
+TEXT = st.text(max_size=40)
+
+
+def test_without_metadata_all_defaults_hold() -> None:
+    assert parse(None) == (PoolSettings(), ())
+    assert parse([("user-agent", "envoy"), ("x-request-id", "1")]) == (PoolSettings(), ())
+
+
+def test_every_key_is_read() -> None:
+    given_values = {
+        "x-prefix-strategy": "prefix_aware",
+        "x-prefix-mode": "shadow",
+        "x-prefix-pool": "llm",
+        "x-prefix-length": "1024",
+        "x-prefix-concurrency-threshold": "8",
+        "x-prefix-replicas": "10.0.0.2:8080,[::1]:80",
+        "x-prefix-prefill-rate": "5000",
+        "x-prefix-uncached-weight": "2.5",
+        "x-prefix-decode-weight": "100",
+        "x-prefix-bytes-per-token": "3.5",
+        "x-prefix-media-tokens": "576",
+        "x-prefix-ttl": "10m",
+        "x-prefix-tenant-header": "X-Tenant",
+        "x-prefix-session-header": "X-Session",
+        "x-prefix-inspect-window": "64KiB",
+    }
+    assert given_values.keys() == KEYS.keys()
+
+    found, errors = parse(given_values.items())
+
+    assert errors == ()
+    assert found == PoolSettings(
+        strategy=Strategy.PREFIX_AWARE,
+        mode=Mode.SHADOW,
+        pool="llm",
+        length=1024,
+        concurrency_threshold=8,
+        replicas=("10.0.0.2:8080", "[::1]:80"),
+        prefill_rate=5000,
+        uncached_weight=2.5,
+        decode_weight=100,
+        bytes_per_token=3.5,
+        media_tokens=576,
+        ttl=600,
+        tenant_header="x-tenant",
+        session_header="x-session",
+        inspect_window=65_536,
+    )
+    assert found.policy == Policy(
+        strategy=Strategy.PREFIX_AWARE,
+        uncached_milli=2500,
+        decode_tokens=100,
+        prefill_rate=5000,
+        threshold=8,
+        ttl_s=600,
+    )
+
+
+def test_blanks_and_empty_items_of_a_list_are_tolerated() -> None:
+    found, errors = parse([("x-prefix-replicas", "  10.0.0.2:8080 ,  ,  10.0.0.3:8080  ")])
+
+    assert errors == ()
+    assert found.replicas == ("10.0.0.2:8080", "10.0.0.3:8080")
+
+
+def test_addresses_are_canonical_and_unique() -> None:
+    found, _ = parse([("x-prefix-replicas", "[0:0:0:0:0:0:0:1]:80, [::1]:80")])
+
+    assert found.replicas == ("[::1]:80",)
+
+
+def test_a_bad_value_leaves_its_default_and_only_its() -> None:
+    found, errors = parse([("x-prefix-length", "5"), ("x-prefix-decode-weight", "1")])
+
+    assert (found.length, found.decode_weight) == (4096, 1)
+    assert errors == (
+        SettingError(
+            "x-prefix-length",
+            "5",
+            "Input should be greater than or equal to 1024; the default 4096 holds",
+        ),
+    )
+
+
+def test_each_error_names_its_cure() -> None:
+    cases = {
+        ("x-prefix-strategy", "kvaware"): "'kv_aware', 'prefix_aware'",
+        ("x-prefix-replicas", "replica:80"): "'replica:80' is no address: write ip:port",
+        ("x-prefix-ttl", "soon"): "write seconds, or a number with s, m, h or d",
+        ("x-prefix-inspect-window", "lots"): "write bytes, or a number with KiB",
+        ("x-prefix-uncached-weight", "nan"): "finite number",
+        ("x-prefix-lenght", "4096"): "unknown key, ignored: did you mean x-prefix-length?",
+        ("x-prefix-zzz", "1"): "unknown key, ignored: known are x-prefix-bytes-per-token",
+    }
+    for pair, cure in cases.items():
+        found, errors = parse([pair])
+
+        assert found == PoolSettings()
+        assert [(each.key, each.value) for each in errors] == [pair]
+        assert cure in errors[0].cure
+
+
+def test_what_an_error_shows_is_short_and_printable() -> None:
+    _, (error,) = parse([("x-prefix-ttl", "a\n\x1b[31m" + "b" * 10_000)])
+
+    assert error.value.isprintable()
+    assert len(error.value) < 200
+
+
+def test_an_empty_value_means_the_default() -> None:
+    assert parse([("x-prefix-length", " ")]) == (PoolSettings(), ())
+
+
+def test_of_a_repeated_key_the_last_counts() -> None:
+    found, _ = parse([("x-prefix-length", "2048"), ("x-prefix-length", "8192")])
+
+    assert found.length == 8192
+
+
+def test_parsing_is_remembered() -> None:
+    pairs = [("x-prefix-length", "2048")]
+
+    assert parse(pairs).settings is parse(list(pairs)).settings
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(KEYS)) | TEXT.map("x-prefix-".__add__), TEXT)))
+def test_no_metadata_raises(pairs: list[tuple[str, str]]) -> None:
+    found, errors = parse(pairs)
+
+    assert isinstance(found, PoolSettings)
+    assert len(errors) <= len(pairs)
