@@ -52,6 +52,7 @@ class Prompt:
         model: The body's model name, or empty.
         cut: Whether the body went on behind what was read.
         problem: What kept a part of the body from being read, or None.
+        size: Bytes of the body that were read; 0 where nobody counted.
     """
 
     api: Api
@@ -63,6 +64,7 @@ class Prompt:
     model: str = ""
     cut: bool = False
     problem: Unreadable | None = None
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)

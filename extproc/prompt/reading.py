@@ -1,0 +1,114 @@
+"""From a request body to its prompt."""
+
+from typing import Any, Final
+
+from extproc.prompt.apis import Reader, find_reader
+from extproc.prompt.content import CUT, Content, canonical
+from extproc.prompt.headers import unreadable_body
+from extproc.prompt.model import Api, Prompt, Unreadable
+from extproc.prompt.parsing import Fields, parse
+
+_SALTS: Final = {
+    "model": b"\xffm",
+    "cache_salt": b"\xffs",
+    "lora_path": b"\xffl",
+    "extra_key": b"\xffk",
+    "parameters": b"\xffa",
+}
+"""What keeps equal contents apart in an engine, and its mark. An adapter is a model."""
+
+
+def read_prompt(
+    path: str,
+    content_type: str,
+    content_encoding: str,
+    body: bytes,
+    *,
+    complete: bool,
+    text_limit: int = 4096,
+) -> Prompt | Unreadable:
+    """Read the prompt of a request.
+
+    Equal prompts give equal content whatever the JSON's key order, whitespace or escapes, and the
+    next turn of a chat extends the content of the turn before. The content of a cut body is a
+    prefix of the full body's, if the fields that come first in the content come first in the
+    text too. Takes time linear in the body; pass no more of it than the inspect window.
+
+    Args:
+        path: ``:path``, with its query string.
+        content_type: The header, or empty.
+        content_encoding: The header, or empty.
+        body: All that is known of the body; any bytes.
+        complete: Whether that is the whole body.
+        text_limit: Characters of the messages' text to keep.
+
+    Returns:
+        The prompt, with ``problem`` telling what kept a part of the body from being read, or why
+        there is none. Never raises, whatever the bytes.
+    """
+    if reason := unreadable_body(path, content_type, content_encoding):
+        return reason
+    if not body:
+        return Unreadable.NO_BODY
+    reader = find_reader(path)
+    if reader is None:
+        return _raw(body, complete, text_limit)
+    return _read(reader, body, complete, text_limit)
+
+
+def _read(reader: Reader, body: bytes, complete: bool, text_limit: int) -> Prompt | Unreadable:
+    parsed = parse(body, complete=complete)
+    if not isinstance(parsed.value, dict):
+        return parsed.problem or Unreadable.NO_PROMPT_FIELD
+    fields = Fields(parsed.value, cut=parsed.cut)
+    out = Content(text_limit)
+    api = reader(fields, out)
+    if api is None:
+        return _raw(body, complete, text_limit, parsed.problem)
+    content, media, text = out.finish()
+    if not content:
+        return parsed.problem or Unreadable.NO_PROMPT_FIELD
+    cut = parsed.cut and not complete
+    return Prompt(
+        api=api,
+        content=content,
+        salt=_salt(fields) + (CUT if cut else b""),
+        media=media,
+        text=text or content[:text_limit],
+        cache_key=_string(fields.whole("prompt_cache_key")),
+        model=_string(fields.whole("model")),
+        cut=cut,
+        problem=parsed.problem,
+        size=len(body),
+    )
+
+
+def _raw(body: bytes, complete: bool, text_limit: int, problem: Unreadable | None = None) -> Prompt:
+    """Raw bytes are a prefix of the full body's whatever follows, so no salt marks the cut."""
+    return Prompt(
+        api=Api.RAW,
+        content=body,
+        text=body[:text_limit],
+        cut=not complete,
+        problem=problem,
+        size=len(body),
+    )
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _salt(fields: Fields) -> bytes:
+    salt = b""
+    for name, mark in _SALTS.items():
+        if name not in fields.values:
+            continue
+        value = fields.whole(name)
+        if name == "parameters":  # TGI
+            value = value.get("adapter_id") if isinstance(value, dict) else None
+        if isinstance(value, str):
+            salt += mark + value.encode() if value else b""
+        elif value is not None:
+            salt += mark + b"\xffj" + canonical(value)
+    return salt
