@@ -35,6 +35,9 @@ class Valkey:
         self._folder = Path(tempfile.mkdtemp(prefix="valkey-"))
         self._process: subprocess.Popen[bytes] | None = None
 
+    def option(self, name: str) -> str:
+        return self._options[self._options.index(name) + 1]
+
     def start(self) -> None:
         command = [binary()]
         if self.configuration:

@@ -11,7 +11,7 @@ from extproc.affinity.store import ReplicaState
 from extproc.routing import Policy
 
 _HEADER = 16
-_RECORD = struct.Struct("<I6s6s6sIB5x")
+_RECORD = struct.Struct("<I6s7s6sIB4x")
 """A replica's record as ``lua/prelude.lua`` lays it out: in flight, pending, clock, drained,
 epoch, member."""
 
@@ -103,7 +103,7 @@ def decode(
     state: bytes,
     members: Mapping[bytes, bytes],
     incarnations: Mapping[bytes, bytes],
-    now_ms: int,
+    now_us: int,
     rate: int,
 ) -> dict[str, ReplicaState]:
     """Read a pool's state string.
@@ -112,7 +112,7 @@ def decode(
         state: Header and records.
         members: Replica to index, former members with open requests included.
         incarnations: Replica to incarnation.
-        now_ms: The store's time.
+        now_us: The store's time.
         rate: Tokens per second at which pending tokens drain.
     """
     found = {}
@@ -123,10 +123,10 @@ def decode(
         if not member:
             continue
         queue = int.from_bytes(pending, "little")
-        elapsed = max(0, now_ms - int.from_bytes(clock, "little"))
+        elapsed = max(0, now_us - int.from_bytes(clock, "little"))
         found[name.decode()] = ReplicaState(
             in_flight,
-            queue - min(queue, elapsed * rate // 1000),
+            queue - min(queue, elapsed * rate // 1_000_000),
             epoch,
             incarnations.get(name, b"").decode(errors="replace"),
         )

@@ -17,8 +17,8 @@ class Account:
     Attributes:
         in_flight: Open reservations.
         pending: Tokens in the queue.
-        clock_ms: Up to when the queue is drained. It advances only by what was drained, so many
-            short steps drain as much as one long step.
+        clock_us: Up to when the queue is drained, in Unix microseconds. It advances only by what
+            was drained, so many short steps drain as much as one long step.
         drained: Tokens drained so far.
         epoch: Unix seconds before which the replica's affinity is void.
         incarnation: What the replica was last told to run as.
@@ -26,24 +26,24 @@ class Account:
 
     in_flight: int = 0
     pending: int = 0
-    clock_ms: int = 0
+    clock_us: int = 0
     drained: int = 0
     epoch: int = 0
     incarnation: str = ""
 
-    def drain(self, now_ms: int, rate: int) -> None:
-        """Let ``rate`` tokens per second leave the queue up to ``now_ms``."""
-        done = min(self.pending, max(0, now_ms - self.clock_ms) * rate // 1000)
+    def drain(self, now_us: int, rate: int) -> None:
+        """Let ``rate`` tokens per second leave the queue up to ``now_us``."""
+        done = min(self.pending, max(0, now_us - self.clock_us) * rate // 1_000_000)
         self.pending -= done
         self.drained += done
         if self.pending == 0:
-            self.clock_ms = now_ms
+            self.clock_us = now_us
         else:
-            self.clock_ms += done * 1000 // rate
+            self.clock_us += done * 1_000_000 // rate
 
-    def pending_at(self, now_ms: int, rate: int) -> int:
-        """Tokens in the queue at ``now_ms``, changing nothing."""
-        return self.pending - min(self.pending, max(0, now_ms - self.clock_ms) * rate // 1000)
+    def pending_at(self, now_us: int, rate: int) -> int:
+        """Tokens in the queue at ``now_us``, changing nothing."""
+        return self.pending - min(self.pending, max(0, now_us - self.clock_us) * rate // 1_000_000)
 
     def take(self, tokens: int) -> int:
         """Add a reservation (after ``drain``) and return its ``end``."""

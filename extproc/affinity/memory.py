@@ -10,6 +10,14 @@ from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
 from extproc.routing import Candidate, Decision, Policy, Question, Strategy, choose
 
+MICRO = 1_000_000
+
+
+def unix_micros() -> int:
+    """Unix time in microseconds."""
+    return time.time_ns() // 1000
+
+
 Seen = dict[str, int]
 """Replica to the Unix second in which it last saw a checkpoint."""
 
@@ -41,10 +49,10 @@ class MemoryStore:
     Args:
         entries: Most checkpoints to remember (about 400 bytes each); the least recently written
             are forgotten first.
-        clock: Unix time in seconds.
+        clock: Unix time in microseconds.
     """
 
-    def __init__(self, *, entries: int = 250_000, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, *, entries: int = 250_000, clock: Callable[[], int] = unix_micros) -> None:
         self._limit = entries
         self._clock = clock
         self._pools: dict[str, _Pool] = {}
@@ -69,20 +77,20 @@ class MemoryStore:
             return held.decision
         if not reservation.candidates:
             raise ValueError("a reservation needs at least one candidate")
-        now_ms = int(self._clock() * 1000)
+        now_us = self._clock()
         policy, print_ = reservation.policy, reservation.fingerprint
         pool = self._pool(reservation.pool, policy)
-        accounts = [self._account(pool, each, now_ms) for each in reservation.candidates]
-        depths = self._depths(reservation, accounts, now_ms // 1000)
+        accounts = [self._account(pool, each, now_us) for each in reservation.candidates]
+        depths = self._depths(reservation, accounts, now_us // MICRO)
         candidates = [
             Candidate(
                 account.in_flight,
-                account.pending_at(now_ms, policy.prefill_rate),
+                account.pending_at(now_us, policy.prefill_rate),
                 print_.tokens[depth - 1] if print_ and depth else 0,
             )
             for account, depth in zip(accounts, depths, strict=True)
         ]
-        sticky, writable = self._home(reservation, pool, now_ms // 1000)
+        sticky, writable = self._home(reservation, pool, now_us // MICRO)
         choice = choose(
             Question(
                 policy, candidates, print_.total_tokens if print_ else None, sticky, pool.turn
@@ -105,7 +113,7 @@ class MemoryStore:
             total,
         )
         if reservation.hold:
-            account.drain(now_ms, policy.prefill_rate)
+            account.drain(now_us, policy.prefill_rate)
             tokens = total - candidates[first].matched
             end = account.take(tokens)
             new_home = choice.home is not None and sticky is None and writable
@@ -113,12 +121,12 @@ class MemoryStore:
                 reservation, replica, tokens, end, depths[first], new_home, decision
             )
         if print_:
-            second = max(now_ms // 1000, account.epoch)
+            second = max(now_us // MICRO, account.epoch)
             self._record(print_, replica, account.epoch, second, policy.ttl_s)
             if choice.home is not None and writable:
                 home = reservation.candidates[choice.home]
-                self._keep_home(print_, home, accounts[choice.home].epoch, now_ms // 1000, policy)
-        self._forget(now_ms // 1000)
+                self._keep_home(print_, home, accounts[choice.home].epoch, now_us // MICRO, policy)
+        self._forget(now_us // MICRO)
         return decision
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
@@ -141,7 +149,7 @@ class MemoryStore:
             return
         pool = self._pools[held.reservation.pool]
         account = pool.accounts[held.replica]
-        account.drain(int(self._clock() * 1000), held.reservation.policy.prefill_rate)
+        account.drain(self._clock(), held.reservation.policy.prefill_rate)
         account.give_back(held.tokens, held.end)
         self._dismiss(pool, held.replica)
 
@@ -149,7 +157,7 @@ class MemoryStore:
         """See ``AffinityStore.join``."""
         state = self._pool(pool)
         for replica in replicas:
-            self._account(state, replica, int(self._clock() * 1000))
+            self._account(state, replica, self._clock())
 
     def leave(self, pool: str, replica: str) -> None:
         """See ``AffinityStore.leave``."""
@@ -163,19 +171,19 @@ class MemoryStore:
 
     def restarted(self, pool: str, replica: str, incarnation: str) -> None:
         """See ``AffinityStore.restarted``."""
-        now_ms = int(self._clock() * 1000)
-        account = self._account(self._pool(pool), replica, now_ms)
+        now_us = self._clock()
+        account = self._account(self._pool(pool), replica, now_us)
         if account.incarnation and account.incarnation != incarnation:
-            account.epoch = now_ms // 1000 + 1
+            account.epoch = now_us // MICRO + 1
         account.incarnation = incarnation
 
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``; never raises."""
-        state, now_ms = self._pool(pool), int(self._clock() * 1000)
+        state, now_us = self._pool(pool), self._clock()
         return {
             replica: ReplicaState(
                 account.in_flight,
-                account.pending_at(now_ms, state.rate),
+                account.pending_at(now_us, state.rate),
                 account.epoch,
                 account.incarnation,
             )
@@ -195,13 +203,13 @@ class MemoryStore:
             pool.rate = policy.prefill_rate
         return pool
 
-    def _account(self, pool: _Pool, replica: str, now_ms: int) -> Account:
+    def _account(self, pool: _Pool, replica: str, now_us: int) -> Account:
         account = pool.accounts.get(replica)
         if account is None:
-            account = pool.accounts[replica] = Account(clock_ms=now_ms)
+            account = pool.accounts[replica] = Account(clock_us=now_us)
         if replica not in pool.members:
             pool.members.add(replica)
-            account.epoch = now_ms // 1000 + 1
+            account.epoch = now_us // MICRO + 1
             account.incarnation = ""
         return account
 

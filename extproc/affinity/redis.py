@@ -177,8 +177,8 @@ class RedisStore:
                 client.time(),
             )
         )
-        now_ms = seconds * 1000 + micros // 1000
-        return decode(state or b"", members, incarnations, now_ms, directory.policy.prefill_rate)
+        now_us = seconds * 1_000_000 + micros
+        return decode(state or b"", members, incarnations, now_us, directory.policy.prefill_rate)
 
     def status(self) -> StoreStatus:
         """See ``AffinityStore.status``."""

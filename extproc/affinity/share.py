@@ -58,7 +58,7 @@ class Share:
     def __init__(self, link: Link, router: str, *, grace_s: float, silence_s: int) -> None:
         self._link = link
         self._router = router
-        self._grace_ms = int(grace_s * 1000)
+        self._grace_us = int(grace_s * 1_000_000)
         self._silence_s = silence_s
 
     async def sync(self, pool: PoolDirectory, held: Mapping[str, Held]) -> None:
@@ -110,7 +110,7 @@ class Share:
     ) -> list[Any]:
         now, rate, keys = time.monotonic(), pool.policy.prefill_rate, pool.keys
         args: list[Value] = [pool.generation, self._router, rate, self._silence_s]
-        args += [self._grace_ms, len(held)]
+        args += [self._grace_us, len(held)]
         if whole:
             for key, each in held.items():
                 index = pool.index.get(each.replica)

@@ -16,7 +16,7 @@ from extproc.routing import Policy, Strategy, rendezvous
 from tests.valkey import Valkey
 
 REPLICAS = [f"10.0.0.{number}:8000" for number in range(1, 6)]
-START_MS = 1_800_000_000_000
+START_US = 1_800_000_000_000_000
 CLOCK_KEY = "test-clock"
 CLOCK = f"clock = function() return tonumber(call('GET', '{CLOCK_KEY}')) end\n"
 _serial = itertools.count()
@@ -105,16 +105,16 @@ class Pair:
     """Both stores under one clock."""
 
     def __init__(self, client: Any) -> None:
-        self.now_ms = START_MS
+        self.now_us = START_US
         self.pool = f"agreement-{next(_serial)}"
         self.client = client
-        self.memory = MemoryStore(clock=lambda: self.now_ms / 1000 + 1e-5)
+        self.memory = MemoryStore(clock=lambda: self.now_us)
         self.redis = RedisStore(client, router="router-1", deadline_s=30.0, clock=CLOCK)
         self.made: list[Reservation] = []
 
     async def turn(self, ms: int) -> None:
-        self.now_ms += ms
-        await self.client.set(CLOCK_KEY, self.now_ms)
+        self.now_us += ms * 1000
+        await self.client.set(CLOCK_KEY, self.now_us)
 
     async def step(self, step: Any) -> None:
         if isinstance(step, Reserve):

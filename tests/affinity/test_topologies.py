@@ -65,7 +65,9 @@ async def make_cluster(nodes: list[Valkey]) -> None:
                 await client.execute_command(
                     "CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1
                 )
-            await client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+            await client.execute_command(
+                "CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].option("--cluster-port")
+            )
         async with asyncio.timeout(30):
             for client in clients:
                 while "cluster_state:ok" not in str(

@@ -4,7 +4,7 @@
 -- ARGV  1 router  2... replicas
 -- Returns {generation, index...}.
 local now = clock()
-local now_s = floor(now / 1000)
+local now_s = seconds(now)
 local state = call('GET', KEYS[1])
 if not state then
   state = pack('<I8', now) .. string.rep('\0', HEADER - 8)

@@ -7,17 +7,22 @@
 -- All numbers are integers below 2^53. ledger.py explains the accounting.
 
 local HEADER, RECORD = 16, 32
-local FORMAT = '<I4I6I6I6I4I1' -- in flight, pending, clock (ms), drained, epoch (s), member
-local HELD = '<I2I4I6I2I1I1I4I4I6' -- index, tokens, end, depth, new home, reason, matched, best, taken at
+local FORMAT = '<I4I6I7I6I4I1' -- in flight, pending, clock (us), drained, epoch (s), member
+local HELD = '<I2I4I6I2I1I1I4I4I7' -- index, tokens, end, depth, new home, reason, matched, best, taken at
 local KEEP = 3600 -- seconds that a pool's bookkeeping outlives its last use
 
 local call, byte, char, sub = redis.call, string.byte, string.char, string.sub
 local pack, unpack_at = struct.pack, struct.unpack
 local floor, max, min = math.floor, math.max, math.min
 
+-- Microseconds: in coarser steps, what rounding takes from each drain would add up.
 local function clock()
   local time = call('TIME')
-  return tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+local function seconds(time)
+  return floor(time / 1000000)
 end
 
 local function offset(index)
@@ -31,26 +36,26 @@ local function record(state, index)
   return unpack_at(FORMAT, state, at + 1)
 end
 
-local function write_record(key, index, in_flight, pending, clock_ms, drained, epoch, member)
-  local packed = pack(FORMAT, in_flight, pending, clock_ms, drained, epoch, member)
+local function write_record(key, index, in_flight, pending, clock_us, drained, epoch, member)
+  local packed = pack(FORMAT, in_flight, pending, clock_us, drained, epoch, member)
   call('SETRANGE', key, offset(index), packed .. string.rep('\0', RECORD - #packed))
 end
 
 -- What leaves a queue of `pending` tokens by now.
-local function drainable(pending, clock_ms, now, rate)
-  return min(pending, floor(max(0, now - clock_ms) * rate / 1000))
+local function drainable(pending, clock_us, now, rate)
+  return min(pending, floor(max(0, now - clock_us) * rate / 1000000))
 end
 
 -- Returns pending, clock and drained after draining up to now.
-local function drain(pending, clock_ms, drained, now, rate)
-  local done = drainable(pending, clock_ms, now, rate)
+local function drain(pending, clock_us, drained, now, rate)
+  local done = drainable(pending, clock_us, now, rate)
   pending = pending - done
   if pending == 0 then
-    clock_ms = now
+    clock_us = now
   else
-    clock_ms = clock_ms + floor(done * 1000 / rate)
+    clock_us = clock_us + floor(done * 1000000 / rate)
   end
-  return pending, clock_ms, drained + done
+  return pending, clock_us, drained + done
 end
 
 local function taken_at(held)
@@ -63,15 +68,15 @@ local function give_back(key, held, now, rate)
   local state = call('GET', key)
   if not state then return end
   local index, tokens, ending = unpack_at(HELD, held)
-  local in_flight, pending, clock_ms, drained, epoch, member = record(state, index)
-  pending, clock_ms, drained = drain(pending, clock_ms, drained, now, rate)
+  local in_flight, pending, clock_us, drained, epoch, member = record(state, index)
+  pending, clock_us, drained = drain(pending, clock_us, drained, now, rate)
   in_flight = max(0, in_flight - 1)
   if in_flight == 0 then
     pending = 0
   else
     pending = max(0, pending - min(tokens, max(0, ending - drained)))
   end
-  write_record(key, index, in_flight, pending, clock_ms, drained, epoch, member)
+  write_record(key, index, in_flight, pending, clock_us, drained, epoch, member)
 end
 
 -- Affinity entries are 6 bytes each: replica index (2), Unix second of last use (4), big endian.

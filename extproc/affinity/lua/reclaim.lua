@@ -4,7 +4,7 @@
 -- Returns how many reservations were taken back.
 local now, rate = clock(), tonumber(ARGV[2])
 local seen = tonumber(call('ZSCORE', KEYS[2], ARGV[1]))
-if seen and floor(now / 1000) - seen < tonumber(ARGV[3]) then return 0 end
+if seen and seconds(now) - seen < tonumber(ARGV[3]) then return 0 end
 local open = call('HVALS', KEYS[3])
 for i = 1, #open do give_back(KEYS[1], open[i], now, rate) end
 call('DEL', KEYS[3])

@@ -18,7 +18,7 @@ if held then
 end
 
 local now = clock()
-local now_s = floor(now / 1000)
+local now_s = seconds(now)
 local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]

@@ -1,14 +1,14 @@
 -- A router's sign of life, and with a list of what it really holds the repair of its share.
 -- KEYS  state, members, uses, routers, incarnations, open reservations of the router
 -- ARGV  1 generation  2 router  3 rate  4 silence in seconds after which a router counts as dead
---       5 grace in ms  6 reservations that the router holds
+--       5 grace in microseconds  6 reservations that the router holds
 --       [7 ... groups of 3: id, index, tokens still to be prefilled]
 -- Without groups the share is compared by its size only.
 -- Returns {1 if the share agrees or was repaired, member..., '', silent router...}; {-1}: stale.
 local state = call('GET', KEYS[1])
 if not state or sub(state, 1, 8) ~= ARGV[1] then return {-1} end
 local now, rate = clock(), tonumber(ARGV[3])
-local now_s = floor(now / 1000)
+local now_s = seconds(now)
 local known = call('ZSCORE', KEYS[4], ARGV[2])
 call('ZADD', KEYS[4], now_s, ARGV[2])
 for i = 1, 6 do call('EXPIRE', KEYS[i], KEEP) end
