@@ -48,7 +48,8 @@ async def works(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[list[Valkey]]:
-    nodes = [Valkey("--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(3)]
+    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port"]
+    nodes = [Valkey(*options, str(free_port())) for _ in range(3)]
     for node in nodes:
         node.start()
     yield nodes
