@@ -47,7 +47,7 @@ class DemoOptions:
 
     replicas: int = 7
     routers: int = 2
-    requests: int = 280
+    requests: int = 256
     rate: float = 16.0
     seed: int = 1
     output: Path = Path("prefix-extproc-demo")

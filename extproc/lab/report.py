@@ -95,7 +95,7 @@ def write_chart(
     colors = [COLORS[index % len(COLORS)] for index in range(len(outcomes))]
 
     bars = hits.bar(names, [outcome.row.hit_rate * 100 for outcome in outcomes], color=colors)
-    hits.bar_label(bars, fmt="%.0f %%")
+    hits.bar_label(bars, fmt="%.0f %%", label_type="center")
     if bound is not None:
         hits.axhline(bound * 100, color="black", linestyle="--", linewidth=1)
         hits.text(-0.45, bound * 100 + 1.5, "infinite cache", fontsize=8)
@@ -113,7 +113,7 @@ def write_chart(
         ylim=(0, 101),
     )
     times.grid(visible=True, which="both", alpha=0.25)
-    times.legend(loc="lower right")
+    times.legend(loc="upper left")
 
     width = 0.8 / len(outcomes)
     for index, (outcome, color) in enumerate(zip(outcomes, colors, strict=True)):

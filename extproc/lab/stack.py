@@ -25,6 +25,8 @@ from extproc.lab.envoy_config import ListenerConfig, bootstrap, to_json
 from extproc.lab.processes import Part, PortPool, find_binary
 
 LOOPBACK = "127.0.0.1"
+ROUTER_COMMAND = ["-c", "from extproc.cli import main; main()", "serve"]
+REPLICA_COMMAND = ["-m", "extproc.lab.cli", "lab", "replica"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ class LocalStack:
         addresses = [f"{LOOPBACK}:{self._ports.take()}" for _ in range(count)]
         for start in range(0, count, options.per_process):
             group = addresses[start : start + options.per_process]
-            argv = [sys.executable, "-m", "extproc.lab.cli", "lab", "replica"]
+            argv = [sys.executable, *REPLICA_COMMAND]
             for address in group:
                 argv += ["--listen", address]
             argv += ["--cache-tokens", str(options.cache_tokens), "--speed", str(options.speed)]
@@ -226,7 +228,7 @@ class LocalStack:
     ) -> Router:
         address = f"{LOOPBACK}:{self._ports.take()}"
         admin = f"{LOOPBACK}:{self._ports.take()}"
-        argv = [sys.executable, "-c", "from extproc.cli import main; main()", "serve"]
+        argv = [sys.executable, *ROUTER_COMMAND]
         argv += ["--listen", address, "--admin", admin, "--store", self.store_url]
         argv += ["--workers", "1", *arguments]
         router = Router(
