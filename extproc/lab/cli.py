@@ -5,9 +5,11 @@ told by name.
 """
 
 import asyncio
+import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,9 +62,9 @@ def demo(
     )
     try:
         if vllm:
-            asyncio.run(run_vllm_demo(options, vllm_python, Console()))
+            _run(run_vllm_demo(options, vllm_python, Console()))
         else:
-            asyncio.run(run_demo(options, Console()))
+            _run(run_demo(options, Console()))
     except (StackError, ExperimentError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
@@ -119,6 +121,20 @@ def replica(
         )
         replicas.append((host.strip("[]"), int(port), settings))
     asyncio.run(serve(replicas))
+
+
+def _run(work: Coroutine[Any, Any, object]) -> None:
+    """Run to the end, or to SIGTERM: then as on Ctrl-C, so that all parts are stopped."""
+
+    async def main() -> None:
+        task = asyncio.ensure_future(work)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await task
+
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        raise typer.Abort from None
 
 
 if __name__ == "__main__":

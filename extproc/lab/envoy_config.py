@@ -16,32 +16,12 @@ from envoy_data_plane.envoy.config.bootstrap.v3 import (
     Bootstrap,
     BootstrapStaticResources,
 )
-from envoy_data_plane.envoy.config.cluster.v3 import (
-    CircuitBreakers,
-    CircuitBreakersThresholds,
-    Cluster,
-    ClusterDiscoveryType,
-    LoadBalancingPolicy,
-    LoadBalancingPolicyPolicy,
-)
 from envoy_data_plane.envoy.config.common.mutation_rules.v3 import HeaderMutation as Mutation
 from envoy_data_plane.envoy.config.core.v3 import (
-    Address,
     GrpcService,
     GrpcServiceEnvoyGrpc,
     HeaderValue,
-    HealthCheck,
-    HealthCheckGrpcHealthCheck,
     Http1ProtocolOptions,
-    Http2ProtocolOptions,
-    SocketAddress,
-    TypedExtensionConfig,
-)
-from envoy_data_plane.envoy.config.endpoint.v3 import (
-    ClusterLoadAssignment,
-    Endpoint,
-    LbEndpoint,
-    LocalityLbEndpoints,
 )
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
 from envoy_data_plane.envoy.config.route.v3 import (
@@ -71,26 +51,17 @@ from envoy_data_plane.envoy.extensions.filters.network.http_connection_manager.v
 from envoy_data_plane.envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
     HeaderMutation,
 )
-from envoy_data_plane.envoy.extensions.load_balancing_policies.least_request.v3 import LeastRequest
-from envoy_data_plane.envoy.extensions.load_balancing_policies.override_host.v3 import (
-    OverrideHost,
-    OverrideHostOverrideHostSource,
-)
-from envoy_data_plane.envoy.extensions.upstreams.http.v3 import (
-    HttpProtocolOptions,
-    HttpProtocolOptionsExplicitHttpConfig,
-)
-from envoy_data_plane.envoy.type.metadata.v3 import MetadataKey, MetadataKeyPathSegment
 from envoy_data_plane.google.protobuf import Any as AnyMessage
 
+from extproc.lab.envoy_clusters import (
+    DESTINATION,
+    REPLICAS_CLUSTER,
+    extension,
+    extproc_cluster,
+    replicas_cluster,
+    socket_address,
+)
 from extproc.processing.events import BodyMode
-
-DESTINATION = "x-gateway-destination-endpoint"
-"""Header, and key of dynamic metadata, that carries the ranked list of replicas."""
-
-EXTPROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
-REPLICAS_CLUSTER = "llm"
-MANY = 100_000
 
 _BODY_MODES = {
     BodyMode.NONE: ProcessingModeBodySendMode.NONE,
@@ -168,13 +139,13 @@ def bootstrap(
         routers: ``ip:port`` of each router.
         replicas: ``ip:port`` of each replica.
     """
-    clusters = [_extproc_cluster(_cluster_name(None), routers)]
+    clusters = [extproc_cluster(_cluster_name(None), routers)]
     clusters += [
-        _extproc_cluster(_cluster_name(number), [address]) for number, address in enumerate(routers)
+        extproc_cluster(_cluster_name(number), [address]) for number, address in enumerate(routers)
     ]
-    clusters.append(_replicas_cluster(replicas))
+    clusters.append(replicas_cluster(replicas))
     return Bootstrap(
-        admin=Admin(address=_address(f"127.0.0.1:{admin_port}")),
+        admin=Admin(address=socket_address(f"127.0.0.1:{admin_port}")),
         static_resources=BootstrapStaticResources(
             listeners=[
                 _listener(config, port, replicas) for port, config in sorted(listeners.items())
@@ -249,7 +220,7 @@ def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Lis
     manager = HttpConnectionManager(
         stat_prefix=config.name,
         early_header_mutation_extensions=[
-            _extension(
+            extension(
                 "envoy.http.early_header_mutation.header_mutation",
                 HeaderMutation(mutations=[Mutation(remove=DESTINATION)]),
             )
@@ -266,7 +237,7 @@ def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Lis
     )
     return Listener(
         name=config.name,
-        address=_address(f"127.0.0.1:{port}"),
+        address=socket_address(f"127.0.0.1:{port}"),
         per_connection_buffer_limit_bytes=config.buffer_limit,
         filter_chains=[
             FilterChain(
@@ -309,88 +280,6 @@ def _route(config: ListenerConfig, prefix: str, override: RouteOverride | None) 
         ),
         typed_per_filter_config=per_filter,
     )
-
-
-def _extproc_cluster(name: str, addresses: Sequence[str]) -> Cluster:
-    http2 = HttpProtocolOptions(
-        explicit_http_config=HttpProtocolOptionsExplicitHttpConfig(
-            http2_protocol_options=Http2ProtocolOptions()
-        )
-    )
-    return Cluster(
-        name=name,
-        type=ClusterDiscoveryType.STATIC,
-        connect_timeout=timedelta(seconds=1),
-        circuit_breakers=_breakers(max_retries=None),
-        health_checks=[
-            HealthCheck(
-                timeout=timedelta(seconds=1),
-                interval=timedelta(seconds=2),
-                unhealthy_threshold=2,
-                healthy_threshold=1,
-                grpc_health_check=HealthCheckGrpcHealthCheck(service_name=EXTPROC_SERVICE),
-            )
-        ],
-        typed_extension_protocol_options={
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": AnyMessage.pack(http2)
-        },
-        load_assignment=_assignment(name, addresses),
-    )
-
-
-def _replicas_cluster(addresses: Sequence[str]) -> Cluster:
-    policy = OverrideHost(
-        override_host_sources=[
-            OverrideHostOverrideHostSource(header=DESTINATION),
-            OverrideHostOverrideHostSource(
-                metadata=MetadataKey(key="envoy.lb", path=[MetadataKeyPathSegment(key=DESTINATION)])
-            ),
-        ],
-        fallback_policy=_policy("envoy.load_balancing_policies.least_request", LeastRequest()),
-    )
-    return Cluster(
-        name=REPLICAS_CLUSTER,
-        type=ClusterDiscoveryType.STATIC,
-        connect_timeout=timedelta(seconds=1),
-        circuit_breakers=_breakers(max_retries=1000),
-        load_balancing_policy=_policy("envoy.load_balancing_policies.override_host", policy),
-        load_assignment=_assignment(REPLICAS_CLUSTER, addresses),
-    )
-
-
-def _breakers(max_retries: int | None) -> CircuitBreakers:
-    return CircuitBreakers(
-        thresholds=[
-            CircuitBreakersThresholds(
-                max_connections=MANY,
-                max_pending_requests=MANY,
-                max_requests=MANY,
-                max_retries=max_retries,
-            )
-        ]
-    )
-
-
-def _policy(name: str, message: Message) -> LoadBalancingPolicy:
-    return LoadBalancingPolicy(
-        policies=[LoadBalancingPolicyPolicy(typed_extension_config=_extension(name, message))]
-    )
-
-
-def _extension(name: str, message: Message) -> TypedExtensionConfig:
-    return TypedExtensionConfig(name=name, typed_config=AnyMessage.pack(message))
-
-
-def _assignment(cluster: str, addresses: Sequence[str]) -> ClusterLoadAssignment:
-    endpoints = [LbEndpoint(endpoint=Endpoint(address=_address(address))) for address in addresses]
-    return ClusterLoadAssignment(
-        cluster_name=cluster, endpoints=[LocalityLbEndpoints(lb_endpoints=endpoints)]
-    )
-
-
-def _address(address: str) -> Address:
-    host, _, port = address.rpartition(":")
-    return Address(socket_address=SocketAddress(address=host.strip("[]"), port_value=int(port)))
 
 
 def _header_values(metadata: Mapping[str, str]) -> list[HeaderValue]:

@@ -129,6 +129,8 @@ class LocalStack:
         Raises:
             StackError: If one does not start.
         """
+        for part in self.parts:
+            part.log.unlink(missing_ok=True)  # of an earlier run in the same folder
         try:
             if self.valkey is not None:
                 await self.valkey.start(self._deadline_s)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 from extproc.lab.replica.engine import Engine, Output, Request
@@ -34,9 +34,10 @@ class EngineDriver:
         """Stop stepping. Whoever still waits for tokens waits forever: cancel them first."""
         if self._task is None:
             return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
+        task, self._task = self._task, None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
     @asynccontextmanager
     async def generate(
