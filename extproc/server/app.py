@@ -72,6 +72,7 @@ class App:
         async with AsyncExitStack() as stack:
             await self.store.start()
             stack.push_async_callback(self.store.close)
+            stack.push_async_callback(self.router.settle)
             server = self._server()
             stack.push_async_callback(server.stop, None)
             await server.start()

@@ -87,7 +87,7 @@ class Exchange:
         self._decision = _NOBODY
         self._release()
 
-    async def responded(self, event: Responded) -> None:
+    def responded(self, event: Responded) -> None:
         """Take in who served."""
         if self._source is None or self._stats is None or self._ended:
             return
@@ -103,7 +103,23 @@ class Exchange:
         if self._shadowed and self._decision.ranked:
             self._store.served(self._id, self._decision.ranked[0], ok=ok)
         if event.address and ok:
-            await self._record(event.address)
+            # Apart, because it may wait on the store: Envoy's response should not, and Envoy ends
+            # the stream of a short response before the store has answered.
+            self._router.spawn(self._record(event.address))
+
+    async def _record(self, address: str) -> None:
+        """Make a choice of Envoy's count like one of ours."""
+        reservation = Reservation(
+            id=self._id + SERVED,
+            pool=self._pool,
+            candidates=(address,),
+            policy=self._settings.policy,
+            fingerprint=self._found,
+            hold=not self._ended,
+        )
+        served = await self._reserve(reservation)
+        if self._shadowed and self._decision.ranked and self._stats is not None:
+            self._stats.shadow.compare(self._decision, served)
 
     def end(self) -> None:
         """The response ended, or the stream did. Idempotent."""
@@ -147,19 +163,6 @@ class Exchange:
             matched_only=candidates.matched_only and not self._shadowed,
         )
         return await self._reserve(reservation)
-
-    async def _record(self, address: str) -> None:
-        """Hold a reservation at the replica of Envoy's choice, so that it counts like ours."""
-        reservation = Reservation(
-            id=self._id + SERVED,
-            pool=self._pool,
-            candidates=(address,),
-            policy=self._settings.policy,
-            fingerprint=self._found,
-        )
-        served = await self._reserve(reservation)
-        if self._shadowed and self._decision.ranked and self._stats is not None:
-            self._stats.shadow.compare(self._decision, served)
 
     async def _reserve(self, reservation: Reservation) -> Decision:
         self._held.append(reservation.id)

@@ -1,8 +1,11 @@
 """From a request to a choice: what all requests of this router share."""
 
+import asyncio
 import os
-from collections.abc import Iterable
+import traceback
+from collections.abc import Coroutine, Iterable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -38,10 +41,35 @@ class Router:
         self._ids = (f"{incarnation}-{number}" for number in count())
         self._observed: dict[str, Observed] = {}
         self._reported: set[tuple[str, str, str]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def next_id(self) -> str:
         """A reservation id that no router has used before."""
         return next(self._ids)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what may outlast the stream that it is for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def settle(self) -> None:
+        """Wait for everything that was spawned."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self.fault(fault)
+
+    def fault(self, fault: BaseException) -> None:
+        """Count and log a fault of our own by type and place; its text may hold a client's."""
+        kind = type(fault).__name__
+        self.stats.errors[kind] += 1
+        frames = traceback.extract_tb(fault.__traceback__)
+        where = [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames]
+        _log.error("internal fault, request left to Envoy", error=kind, where=where[-6:])
 
     def settings(self, metadata: Iterable[Any] | None) -> Parsed:
         """The pool's settings that a stream's initial metadata brings."""

@@ -1,13 +1,10 @@
 """The ext_proc service: one gRPC stream for each HTTP request."""
 
 import asyncio
-import traceback
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import grpc
-import structlog
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 
 from extproc.processing import (
@@ -22,8 +19,6 @@ from extproc.processing import (
 from extproc.server.exchange import Exchange
 from extproc.server.metrics import Metrics
 from extproc.server.router import Router
-
-_log = structlog.get_logger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -113,11 +108,10 @@ class Stream:
         except Exception as fault:  # noqa: BLE001  # whatever it is, Envoy must get its answers
             if self._context.done():  # Envoy left while we wrote
                 return
-            self._report(fault)
+            self._router.fault(fault)
             await self._handle(self._session.abandon())
 
     async def _handle(self, events: list[Event]) -> None:
-        responded: Responded | None = None
         for event in events:
             match event:
                 case Reply(message):
@@ -125,13 +119,11 @@ class Stream:
                 case DecisionDue():
                     await self._decide(event)
                 case Responded():
-                    responded = event  # Envoy's answers first: what is recorded may wait on a store
+                    self._exchange.responded(event)
                 case ResponseEnded():
                     self._exchange.end()
                 case Violation(what):
                     self._router.stats.violations[what] += 1
-        if responded is not None:
-            await self._exchange.responded(responded)
 
     async def _decide(self, due: DecisionDue) -> None:
         start = perf_counter()
@@ -145,11 +137,3 @@ class Stream:
             self._exchange.moot()
         self._metrics.decision_seconds.observe(perf_counter() - start)
         await self._handle(replies)
-
-    def _report(self, fault: Exception) -> None:
-        """Log a fault by type and place; its text may hold what a client sent."""
-        kind = type(fault).__name__
-        self._router.stats.errors[kind] += 1
-        frames = traceback.extract_tb(fault.__traceback__)
-        where = [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames]
-        _log.error("request left to Envoy", error=kind, where=where[-6:])

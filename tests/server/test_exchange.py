@@ -48,7 +48,7 @@ class World:
     async def serve(self, address: str, body: bytes, **head: Any) -> "Asked":
         """Send a request, have it served by a replica, and end it."""
         asked = await self.ask(body, **head)
-        await asked.exchange.responded(responded(address))
+        await asked.responded(responded(address))
         asked.exchange.end()
         return asked
 
@@ -66,6 +66,10 @@ class Asked:
         self.exchange = exchange
         self.ranked = ranked
         self.facts = facts
+
+    async def responded(self, event: Responded) -> None:
+        self.exchange.responded(event)
+        await self.exchange._router.settle()
 
 
 def responded(address: str, *, status: int = 200, attempts: int = 1) -> Responded:
@@ -91,7 +95,7 @@ async def test_equal_prompts_go_to_one_replica() -> None:
     world = World(STATIC)
 
     first = await world.ask(chat(LONG))
-    await first.exchange.responded(responded(first.ranked[0]))
+    await first.responded(responded(first.ranked[0]))
     first.exchange.end()
     second = await world.ask(chat(LONG))
 
@@ -123,7 +127,7 @@ async def test_a_request_is_in_flight_until_its_end() -> None:
     asked = await world.ask(chat(LONG))
     assert await world.in_flight() == {asked.ranked[0]: 1}
 
-    await asked.exchange.responded(responded(asked.ranked[0]))
+    await asked.responded(responded(asked.ranked[0]))
     assert await world.in_flight() == {asked.ranked[0]: 1}
 
     asked.exchange.end()
@@ -229,7 +233,7 @@ async def test_affinity_is_with_who_served() -> None:
     first = await world.ask(chat(LONG))
     served = first.ranked[1]
 
-    await first.exchange.responded(responded(served, attempts=2))
+    await first.responded(responded(served, attempts=2))
     assert await world.in_flight() == {served: 1}
     first.exchange.end()
     second = await world.ask(chat(LONG))
@@ -243,7 +247,7 @@ async def test_affinity_is_with_who_served() -> None:
 async def test_a_failed_request_leaves_no_affinity(status: int) -> None:
     world = World(STATIC)
     first = await world.ask(chat(LONG))
-    await first.exchange.responded(responded(first.ranked[0], status=status))
+    await first.responded(responded(first.ranked[0], status=status))
     first.exchange.end()
 
     assert (await world.ask(chat(LONG))).facts["reason"] == "cold"
@@ -254,7 +258,7 @@ async def test_outcomes_are_counted() -> None:
     for address, attempts in (("first", 1), ("second", 2), ("second", 1), ("", 0)):
         asked = await world.ask(chat(LONG))
         ranked = {"first": asked.ranked[0], "second": asked.ranked[1], "": ""}
-        await asked.exchange.responded(responded(ranked[address], attempts=attempts))
+        await asked.responded(responded(ranked[address], attempts=attempts))
         asked.exchange.end()
 
     assert world.router.stats.pools["llm"].outcomes == {
@@ -275,7 +279,7 @@ async def test_a_store_that_fails_leaves_the_choice_to_envoy() -> None:
     world.router.store = BrokenStore()
 
     asked = await world.ask(chat(LONG))
-    await asked.exchange.responded(responded(A))
+    await asked.responded(responded(A))
     asked.exchange.end()
 
     assert asked.ranked == []
@@ -290,7 +294,7 @@ async def test_a_moot_choice_holds_nothing_and_blames_nobody() -> None:
 
     asked.exchange.moot()
     assert await world.in_flight() == {}
-    await asked.exchange.responded(responded(B))
+    await asked.responded(responded(B))
 
     assert world.store.members("llm") == [A, B]
     assert await world.in_flight() == {B: 1}
@@ -329,12 +333,24 @@ async def test_a_request_of_envoys_choice_is_in_flight_where_it_is_served() -> N
     asked = await world.ask(chat(LONG))
     assert await world.in_flight() == {}
 
-    await asked.exchange.responded(responded(B))
+    await asked.responded(responded(B))
     assert await world.in_flight() == {B: 1}
 
     asked.exchange.end()
     assert await world.in_flight() == {}
     assert await world.pending() == 0
+
+
+async def test_a_response_without_a_body_teaches_affinity_and_holds_nothing() -> None:
+    world = World()
+    asked = await world.ask(chat(LONG))
+
+    asked.exchange.responded(responded(B))
+    asked.exchange.end()
+    await world.router.settle()
+
+    assert await world.in_flight() == {}
+    assert (await world.ask(chat(LONG))).ranked == [B]
 
 
 async def test_cold_requests_stay_with_envoy_while_learning() -> None:
@@ -365,7 +381,7 @@ async def test_a_member_that_envoy_passes_over_is_dropped() -> None:
     asked = await world.ask(chat(f"0 first {LONG}"))
     assert asked.ranked[0] == A
 
-    await asked.exchange.responded(responded(B))
+    await asked.responded(responded(B))
     asked.exchange.end()
 
     assert world.store.members("llm") == [B]
@@ -375,7 +391,7 @@ async def test_a_member_that_envoy_passes_over_is_dropped() -> None:
 async def test_a_failed_request_teaches_no_affinity() -> None:
     world = World()
     asked = await world.ask(chat(LONG))
-    await asked.exchange.responded(responded(A, status=500))
+    await asked.responded(responded(A, status=500))
     asked.exchange.end()
 
     assert world.store.members("llm") == [A]
@@ -393,7 +409,7 @@ async def test_shadow_leaves_the_choice_to_envoy_and_keeps_two_ledgers() -> None
     (ours,) = await world.in_flight("llm" + SHADOW)
     served = next(address for address in (A, B, C) if address != ours)
 
-    await asked.exchange.responded(responded(served))
+    await asked.responded(responded(served))
     assert await world.in_flight() == {served: 1}
     assert await world.in_flight("llm" + SHADOW) == {ours: 1}
     asked.exchange.end()
@@ -407,7 +423,7 @@ async def test_shadow_compares_what_would_have_been() -> None:
     first = await world.ask(chat(LONG))
     (ours,) = await world.in_flight("llm" + SHADOW)
     others = [address for address in (A, B, C) if address != ours]
-    await first.exchange.responded(responded(others[0]))
+    await first.responded(responded(others[0]))
     first.exchange.end()
     for address in (others[1], ours):
         await world.serve(address, chat(LONG))
