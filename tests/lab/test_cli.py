@@ -1,4 +1,8 @@
 import json
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,3 +50,25 @@ def test_a_demo_that_cannot_start_shows_the_log(
     assert result.exit_code == 1
     assert "error: router-0 ended with status 1" in result.output
     assert "no bread" in result.output
+
+
+def test_a_demo_that_is_told_to_end_stops_its_parts(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "extproc.lab.cli", "demo", "--output", str(tmp_path)]
+    command += ["--replicas", "1", "--routers", "1", "--requests", "10000"]
+    demo = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        log = tmp_path / "logs" / "envoy.log"
+        while not log.exists():
+            assert demo.poll() is None
+            time.sleep(0.05)
+        demo.terminate()
+        assert demo.wait(timeout=30) == 1
+    finally:
+        demo.kill()
+        demo.wait()
+    config = json.loads((tmp_path / "logs" / "envoy.json").read_text())
+    for cluster in config["staticResources"]["clusters"]:
+        for endpoint in cluster["loadAssignment"]["endpoints"][0]["lbEndpoints"]:
+            port = endpoint["endpoint"]["address"]["socketAddress"]["portValue"]
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0
