@@ -1,6 +1,7 @@
 """One process of the server: start, serve, drain, end."""
 
 import asyncio
+import gc
 import multiprocessing
 import signal
 import socket
@@ -182,6 +183,9 @@ def serve(settings: Settings) -> None:
             loop.add_reader(parent.sentinel, orphaned)
         await app.run()
 
+    # What was imported lives for ever: full collections, which stop the process, need not walk it.
+    gc.collect()
+    gc.freeze()
     asyncio.run(main())
 
 
