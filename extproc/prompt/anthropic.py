@@ -16,7 +16,7 @@ def read(fields: Fields, out: Content) -> Api | None:
             "reasoning_effort": _effort(fields),
         },
     )
-    if system := fields.get("system"):
+    if system := fields.leading("system", "messages"):
         cut = fields.is_cut("system")
         write_message(out, {"role": "system", "content": system}, cut=cut)
     write_messages(out, fields.get("messages"), cut=fields.is_cut("messages"))

@@ -42,19 +42,11 @@ def read(fields: Fields, out: Content) -> Api | None:
 
 
 def write_tools(out: Content, fields: Fields, *, before: str) -> None:
-    """Write ``tools`` and the older ``functions``.
-
-    Tools that were cut count as far as they are whole, if nothing of ``before`` was read; tools
-    that come behind it in a cut body cannot be known, so all cut bodies go without them.
-    """
+    """Write ``tools`` and the older ``functions``; of a list that was cut, what is whole."""
     for name in ("tools", "functions"):
-        tools = fields.get(name)
-        if not isinstance(tools, list):
-            continue
-        if fields.is_cut(name):
-            tools = [] if before in fields.values else tools[:-1]
-        if tools:
-            out.tools(tools)
+        tools = fields.leading(name, before)
+        if isinstance(tools, list) and tools:
+            out.tools(tools[:-1] if fields.is_cut(name) else tools)
 
 
 def write_head(out: Content, head: dict[str, Any]) -> None:
@@ -103,7 +95,7 @@ def write_message(out: Content, message: dict[str, Any], *, cut: bool) -> None:
         for image in images:
             out.medium(image)
     write_content(out, message.get("content"), cut=last == "content", system=role == "system")
-    if not cut and len(message) > 2:
+    if not cut and (len(message) > 2 or "content" not in message):
         _write_attachments(out, message)
 
 

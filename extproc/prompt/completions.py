@@ -26,8 +26,9 @@ def write_plain_head(out: Content, fields: Fields) -> None:
 
 
 def write_embeddings(out: Content, value: Any) -> None:
-    """Write embeddings that stand for a prompt by their hash."""
-    for item in value if isinstance(value, list) else [value]:
+    """Write embeddings that stand for a prompt by their hash: one, or a list of encoded ones."""
+    several = isinstance(value, list) and value and isinstance(value[0], str)
+    for item in value if several else [value]:
         if item:
             out.medium(item)
 

@@ -22,7 +22,8 @@ def read(fields: Fields, out: Content) -> Api | None:
     write_head(out, {name: fields.whole(name) for name in _HEAD})
     for name in ("input", "inputs", "texts"):
         _write_input(out, fields.get(name), cut=fields.is_cut(name))
-    for image in fields.whole("images") or ():
+    images = fields.whole("images")
+    for image in images if isinstance(images, list) else ():
         out.medium(image)
     return Api.EMBEDDINGS
 
@@ -42,6 +43,8 @@ def _write_input(out: Content, value: Any, *, cut: bool) -> None:
 
 
 def _write_item(out: Content, item: Any, *, cut: bool) -> None:
+    if cut and not item:
+        return
     out.frame(DOCUMENT, "")
     nested = isinstance(item, dict) and "content" in item
     write_content(out, item["content"] if nested else item, cut=cut)

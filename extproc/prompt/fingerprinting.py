@@ -12,7 +12,7 @@ from extproc.prompt.content import CUT
 from extproc.prompt.model import Api, Fingerprint, Prompt
 
 MAX_TOKENS: Final = 1 << 20
-"""Bound of what a content-length may claim: about the longest context of any engine."""
+"""Bound of all estimates, about the longest context of any engine: clients claim any length."""
 
 
 def fingerprint(
@@ -79,14 +79,19 @@ def _tokens(
     if not media:
         return _text_tokens(positions[-1] if positions else 0, bytes_per_token)
     return tuple(
-        int(position / bytes_per_token) + media_tokens * bisect_right(media, position)
+        min(
+            int(position / bytes_per_token) + media_tokens * bisect_right(media, position),
+            MAX_TOKENS,
+        )
         for position in positions
     )
 
 
 @lru_cache(maxsize=4096)
 def _text_tokens(last: int, bytes_per_token: float) -> tuple[int, ...]:
-    return tuple(int(position / bytes_per_token) for position in checkpoint_positions(last))
+    return tuple(
+        min(int(position / bytes_per_token), MAX_TOKENS) for position in checkpoint_positions(last)
+    )
 
 
 def _total_tokens(
@@ -94,10 +99,9 @@ def _total_tokens(
 ) -> int:
     """Tokens of the whole prompt; what was cut is taken to be as dense as what was read."""
     read = int(len(prompt.content) / bytes_per_token) + media_tokens * len(prompt.media)
-    if not prompt.cut or not total_bytes or not prompt.size:
-        return read
-    claimed = read * min(total_bytes, MAX_TOKENS * prompt.size) // prompt.size
-    return max(read, min(claimed, MAX_TOKENS))
+    if prompt.cut and prompt.size and total_bytes and total_bytes > prompt.size:
+        read = read * total_bytes // prompt.size
+    return min(read, MAX_TOKENS)
 
 
 def _sticky(prompt: Prompt, space: bytes, prefix_length: int, aware_id: str) -> bytes:

@@ -27,7 +27,7 @@ def read_generate(fields: Fields, out: Content) -> Api | None:
     if fields.whole("raw") is True:
         write_sequences(out, prompt, cut=cut)
     else:
-        if system := fields.get("system"):
+        if system := fields.leading("system", "prompt"):
             write_message(out, {"role": "system", "content": system}, cut=fields.is_cut("system"))
         if prompt:
             message = {"role": "user", "images": fields.whole("images"), "content": prompt}

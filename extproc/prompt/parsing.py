@@ -41,6 +41,14 @@ class Fields:
         """The member, or None if it is absent or was cut."""
         return None if name == self._cut_name else self.values.get(name)
 
+    def leading(self, name: str, follower: str) -> Any:
+        """What there is of a member that the content puts before another.
+
+        None if the cut went through it behind the other one in the text: the rest cannot be known,
+        so every cut of such a body goes without it.
+        """
+        return self.whole(name) if follower in self.values else self.values.get(name)
+
     def is_cut(self, name: str) -> bool:
         """Whether the text ended in this member."""
         return name == self._cut_name

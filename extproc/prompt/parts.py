@@ -138,9 +138,9 @@ def _write_medium(out: Content, part: dict[str, Any]) -> None:
 
 def _write_tool_result(out: Content, part: dict[str, Any], *, cut: bool) -> None:
     last = last_name(part) if cut else None
-    if last == "type":
-        return
     identifier = part.get("tool_use_id")
+    if cut and identifier is None:
+        return
     out.frame(RESULT, identifier if isinstance(identifier, str) else "")
     if last == "tool_use_id":
         return

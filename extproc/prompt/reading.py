@@ -63,12 +63,12 @@ def _read(reader: Reader, body: bytes, complete: bool, text_limit: int) -> Promp
     fields = Fields(parsed.value, cut=parsed.cut)
     out = Content(text_limit)
     api = reader(fields, out)
-    if api is None:
+    cut = parsed.cut and not complete
+    if api is None and not cut:  # behind a cut the field may come that tells the API
         return _raw(body, complete, text_limit, parsed.problem)
     content, media, text = out.finish()
-    if not content:
+    if api is None or not content:
         return parsed.problem or Unreadable.NO_PROMPT_FIELD
-    cut = parsed.cut and not complete
     return Prompt(
         api=api,
         content=content,

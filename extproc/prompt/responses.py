@@ -26,7 +26,7 @@ def read(fields: Fields, out: Content) -> Api | None:
     if isinstance(reasoning, dict):
         head["reasoning_effort"] = reasoning.get("effort")
     write_head(out, head)
-    if instructions := fields.get("instructions"):
+    if instructions := fields.leading("instructions", "input"):
         cut = fields.is_cut("instructions")
         write_message(out, {"role": "system", "content": instructions}, cut=cut)
     _write_history(out, fields)
