@@ -43,12 +43,14 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
         if self._limit and stats.open >= self._limit:
             stats.refused += 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open requests")
-        stats.streams += 1
-        stats.open += 1
         exchange = Exchange(self._router, self._router.settings(context.invocation_metadata()))
         stream = Stream(context, exchange, self._router, self._metrics)
+        stats.streams += 1
+        stats.open += 1
         try:
             await stream.run()
+        except grpc.aio.BaseError:
+            pass  # Envoy left while we read or wrote: as normal an end as any
         finally:
             stats.open -= 1
             try:
@@ -96,7 +98,7 @@ class Stream:
         """Leave nothing running."""
         if self._idling is not None:
             self._idling.cancel()
-            await asyncio.wait({self._idling})
+            await asyncio.gather(self._idling, return_exceptions=True)
 
     def _idle(self) -> None:
         self._idling = asyncio.get_running_loop().create_task(self._guard(self._session.idle))
@@ -105,9 +107,9 @@ class Stream:
         """Take a step. A fault of our own costs the choice, never the request."""
         try:
             await self._handle(step(*args))
+        except grpc.aio.BaseError:
+            raise
         except Exception as fault:  # noqa: BLE001  # whatever it is, Envoy must get its answers
-            if self._context.done():  # Envoy left while we wrote
-                return
             self._router.fault(fault)
             await self._handle(self._session.abandon())
 

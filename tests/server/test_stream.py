@@ -11,7 +11,8 @@ from extproc.affinity import Reservation
 from extproc.processing import DecisionDue
 from extproc.routing import Decision, Reason
 from extproc.server.exchange import Exchange
-from tests.server.conftest import Serve, Served
+from extproc.server.stream import Processor
+from tests.server.conftest import STATIC, Serve, Served
 from tests.server.messages import (
     FULL_DUPLEX_STREAMED,
     GET,
@@ -210,6 +211,35 @@ async def test_a_fault_after_the_pool_is_known_counts_as_a_fallback(
 
     assert destinations(replies) == []
     assert served.app.router.stats.pools["llm"].reasons == {Reason.FALLBACK: 1}
+
+
+class Gone:
+    """A context whose client has left when the first reply is written."""
+
+    def __init__(self, *requests: Any) -> None:
+        self._requests = list(requests)
+
+    def invocation_metadata(self) -> Any:
+        return STATIC
+
+    async def read(self) -> Any:
+        return self._requests.pop(0)
+
+    async def write(self, message: Any) -> None:
+        if message.HasField("request_body"):
+            raise grpc.aio.InternalError("the call is gone")
+
+
+async def test_a_client_that_left_before_a_reply_is_a_normal_end(serve: Serve) -> None:
+    app = (await serve()).app
+    context: Any = Gone(request_headers(), request_body(chat(LONG)))
+
+    await Processor(app.router, app.metrics).Process(None, context)
+
+    states = await app.store.snapshot("llm")
+    assert [state.in_flight for state in states.values()] == [0, 0, 0]
+    assert app.router.stats.open == 0
+    assert not app.router.stats.errors
 
 
 async def test_settings_differ_from_stream_to_stream(serve: Serve) -> None:
