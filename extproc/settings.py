@@ -47,7 +47,7 @@ def split_host_port(text: str) -> tuple[str, int]:
 
 def _listen(text: str) -> str:
     if text.startswith("unix:"):
-        if not text.removeprefix("unix:").startswith(("/", "@")):
+        if not text.startswith("unix:/"):
             raise ValueError("write host:port, or unix:/absolute/path")
         return text
     split_host_port(text)

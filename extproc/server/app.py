@@ -209,7 +209,7 @@ def check_free(listen: str) -> None:
             ) from None
         return
     path = Path(listen.removeprefix("unix:"))
-    if path.is_absolute() and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise ServeError(f"cannot listen on {listen}: the folder {path.parent} does not exist")
     with socket.socket(socket.AF_UNIX) as probe:
         try:

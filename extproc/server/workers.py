@@ -106,6 +106,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._workers = [_Worker(settings, number) for number in range(settings.workers)]
+        self._alone = settings.store == "memory://"
         self._stopping = False
 
     def run(self) -> int:
@@ -114,6 +115,11 @@ class Supervisor:
         Returns:
             The exit code: 0, or 1 if a worker had to be killed or failed while stopping.
         """
+        if self._alone:
+            _log.warning(
+                "workers share nothing",
+                cure="give them a Redis with --store redis://..., or run one worker",
+            )
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write)

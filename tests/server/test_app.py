@@ -137,6 +137,11 @@ async def test_a_socket_in_no_folder(serve: Serve) -> None:
         await serve(listen="unix:/nowhere/router.sock")
 
 
+async def test_a_socket_whose_path_is_too_long(serve: Serve, tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match=r"cannot listen on unix:/.*, with --listen"):
+        await serve(listen=f"unix:{tmp_path / ('r' * 120)}")
+
+
 async def test_a_port_in_use(serve: Serve) -> None:
     served = await serve()
     listen = f"127.0.0.1:{served.app.port}"

@@ -96,6 +96,7 @@ async def supervised() -> AsyncIterator[Supervised]:
 
 async def test_a_worker_that_dies_is_replaced_and_all_end_with_the_supervisor() -> None:
     async with supervised() as running:
+        await running.log("workers share nothing")
         pids = {}
         for _ in range(2):
             entry = await running.log("worker started")
