@@ -32,7 +32,7 @@ def demo(
         int | None, typer.Option(min=1, help="Replicas. [default: 7; 2 with --vllm]")
     ] = None,
     routers: Annotated[int, typer.Option(min=1, help="Router processes.")] = 2,
-    requests: Annotated[int, typer.Option(min=1, help="Requests per strategy.")] = 256,
+    requests: Annotated[int, typer.Option(min=1, help="Requests per strategy.")] = 240,
     rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 16.0,
     vllm: Annotated[
         bool,

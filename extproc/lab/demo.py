@@ -29,6 +29,10 @@ CACHED_PREFIXES = 6
 """Prefixes that one replica's cache holds: its share of them and half as many more, as a replica
 in production whose cache is a fraction of what all tenants' prompts would fill."""
 
+STORE_DEADLINE_MS = "100"
+"""Where clients, proxy, routers and replicas share a few processors, even a local store's answer
+can take longer than the default allows."""
+
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -47,7 +51,7 @@ class DemoOptions:
 
     replicas: int = 7
     routers: int = 2
-    requests: int = 256
+    requests: int = 240
     rate: float = 16.0
     seed: int = 1
     output: Path = Path("prefix-extproc-demo")
@@ -79,6 +83,7 @@ async def run_demo(options: DemoOptions, console: Console) -> list[Outcome]:
         routers=options.routers,
         replicas=options.replicas,
         replica_options=ReplicaOptions(cache_tokens=cache_tokens, per_process=options.replicas),
+        environment={"PREFIX_EXTPROC_STORE_DEADLINE_MS": STORE_DEADLINE_MS},
         folder=options.output / "logs",
     )
     async with stack:

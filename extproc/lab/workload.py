@@ -1,7 +1,9 @@
 """Seeded workloads: the same seed gives the same requests at the same times, always."""
 
+import itertools
 import json
 import random
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,11 @@ from extproc.lab.replica.cache import BLOCK_TOKENS, BYTES_PER_TOKEN, chain_hashe
 from extproc.lab.replica.openai import output_bytes, prompt_tokens, read_generation
 
 Message = dict[str, str]
+
+_WORDS = tuple(
+    "".join(letters) + " "
+    for letters in itertools.product(string.ascii_lowercase, repeat=BYTES_PER_TOKEN - 1)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +214,4 @@ def _arrivals(draw: random.Random, rate: float) -> Iterator[float]:
 
 def _text(draw: random.Random, tokens: int) -> str:
     """Text of so many simulated tokens: words of three letters and a space."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    size = BYTES_PER_TOKEN - 1
-    return "".join("".join(draw.choices(letters, k=size)) + " " for _ in range(tokens))
+    return "".join(draw.choices(_WORDS, k=tokens))
