@@ -19,6 +19,7 @@ _TLS_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 )
 _SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
+_SOCKET_TIMEOUT_S = 2.0
 _CONNECTIONS = 16
 """A pool's limit: more would only queue in the server, which runs one script at a time."""
 
@@ -67,6 +68,8 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "socket_connect_timeout": connect_timeout_s,
+        # Callers have deadlines of their own; this one ends a call that lost its cancellation.
+        "socket_timeout": _SOCKET_TIMEOUT_S,
         "socket_keepalive": True,
         "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,

@@ -35,6 +35,7 @@ class Outbox:
         self._news: list[_News] = []
         self._wake = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
+        self._stopping = False
         self.suspended = False
 
     def start(self) -> None:
@@ -43,6 +44,7 @@ class Outbox:
 
     async def stop(self) -> None:
         """End the background; what waits can still be flushed."""
+        self._stopping = True
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -108,7 +110,7 @@ class Outbox:
             raise
 
     async def _send(self) -> None:
-        while True:
+        while not self._stopping:  # a cancellation can get lost in the client library
             await self._wake.wait()
             self._wake.clear()
             if not self.suspended:

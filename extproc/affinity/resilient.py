@@ -49,6 +49,7 @@ class ResilientStore:
         self._learned: deque[Reservation] = deque(maxlen=_LEARNED)
         self._replay_ids = itertools.count()
         self._keeper: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def start(self) -> None:
         """See ``AffinityStore.start``."""
@@ -61,6 +62,7 @@ class ResilientStore:
 
     async def close(self) -> None:
         """See ``AffinityStore.close``."""
+        self._closing = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -147,8 +149,12 @@ class ResilientStore:
         log.warning("shared store lost, deciding from this router's memory", error=str(error))
 
     async def _keep(self) -> None:
-        """Show life while the store answers, look for it while it does not."""
-        while True:
+        """Show life while the store answers, look for it while it does not.
+
+        A cancellation can get lost in the client library (in its check of an idle connection), so
+        a flag ends the loop too.
+        """
+        while not self._closing:
             await asyncio.sleep(_PROBE_S if self._open else self._heartbeat_s)
             try:
                 if self._open:
