@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from enum import StrEnum
 from typing import Any
 
 import aiohttp
@@ -27,24 +28,34 @@ SMALL_BUFFER = 32 * 1024
 LARGE_BUFFER = 4 * 1024 * 1024
 
 
-def name_of(mode: BodyMode, *, small: bool = False) -> str:
+class Variant(StrEnum):
+    """How listeners of one mode differ."""
+
+    PLAIN = "plain"
+    """A buffer that takes 2 MB, and retries where they are exact."""
+    SMALL = "small"
+    """A buffer of 32 KiB."""
+    ONCE = "once"
+    """No retries: with them Envoy doubles a body before request trailers, but for BUFFERED."""
+
+
+def name_of(mode: BodyMode, variant: Variant = Variant.PLAIN) -> str:
     """The name of a mode's listener, which is its pool's name too."""
-    return f"{mode}-small" if small else str(mode)
+    return f"{mode}-{variant}"
 
 
 def listeners() -> list[ListenerConfig]:
-    """Each mode with a small buffer and one that is enough for 2 MB."""
     return [
         ListenerConfig(
-            name_of(mode, small=small),
+            name_of(mode, variant),
             body_mode=mode,
-            metadata={"x-prefix-pool": name_of(mode, small=small)},
-            retry=mode in EXACT_WITH_RETRIES,
-            buffer_limit=SMALL_BUFFER if small else LARGE_BUFFER,
+            metadata={"x-prefix-pool": name_of(mode, variant)},
+            retry=mode in EXACT_WITH_RETRIES and variant is not Variant.ONCE,
+            buffer_limit=SMALL_BUFFER if variant is Variant.SMALL else LARGE_BUFFER,
             message_timeout_s=5.0,
         )
         for mode in MODES
-        for small in (False, True)
+        for variant in Variant
     ]
 
 
