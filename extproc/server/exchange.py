@@ -97,6 +97,8 @@ class Exchange:
         if event.address:
             answered = ok or event.details == "via_upstream"
             self._source.served(Service(event.address, event.attempts, chosen, answered))
+        elif event.details == "via_upstream" or (ok and not event.details):
+            self._router.served_by_nobody(self._pool)
         if chosen:
             self._store.served(self._id, event.address, ok=ok)
             return

@@ -42,6 +42,7 @@ class Router:
         self._observed: dict[str, Observed] = {}
         self._reported: set[tuple[str, str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._warned_of_address = False
 
     def next_id(self) -> str:
         """A reservation id that no router has used before."""
@@ -92,6 +93,16 @@ class Router:
                 del self._observed[next(iter(self._observed))]
             source = self._observed[pool] = Observed(pool, self.store)
         return source
+
+    def served_by_nobody(self, pool: str) -> None:
+        """Warn, once, that Envoy does not tell who serves: nothing can be learned without it."""
+        if not self._warned_of_address:
+            self._warned_of_address = True
+            _log.warning(
+                "Envoy does not tell who served",
+                pool=pool,
+                cure="add upstream.address to response_attributes of the ext_proc filter",
+            )
 
     def report(self, errors: Iterable[SettingError], head: RequestHead) -> None:
         """Count bad settings, and log each once for each route."""

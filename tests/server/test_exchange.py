@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from extproc.affinity import MemoryStore, Reservation, StoreError
 from extproc.pool_settings import parse
@@ -251,6 +252,19 @@ async def test_a_failed_request_leaves_no_affinity(status: int) -> None:
     first.exchange.end()
 
     assert (await world.ask(chat(LONG))).facts["reason"] == "cold"
+
+
+async def test_without_the_address_of_who_served_the_choice_counts_and_one_warning_comes() -> None:
+    world = World(STATIC)
+    with capture_logs() as logs:
+        for _ in range(2):
+            asked = await world.ask(chat(LONG))
+            await asked.responded(responded(""))
+            asked.exchange.end()
+
+    assert [log["event"] for log in logs] == ["Envoy does not tell who served"]
+    assert "upstream.address" in logs[0]["cure"]
+    assert (await world.ask(chat(LONG))).facts["reason"] == "matched"
 
 
 async def test_outcomes_are_counted() -> None:
