@@ -25,6 +25,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
 )
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
 from envoy_data_plane.envoy.config.route.v3 import (
+    HeaderMatcher,
     RetryPolicy,
     Route,
     RouteAction,
@@ -32,6 +33,7 @@ from envoy_data_plane.envoy.config.route.v3 import (
     RouteMatch,
     VirtualHost,
 )
+from envoy_data_plane.envoy.extensions.filters.http.buffer.v3 import Buffer, BufferPerRoute
 from envoy_data_plane.envoy.extensions.filters.http.ext_proc.v3 import (
     ExternalProcessor,
     ExtProcOverrides,
@@ -62,6 +64,12 @@ from extproc.lab.envoy_clusters import (
     socket_address,
 )
 from extproc.processing.events import BodyMode
+
+LONGEST_BODY = 2**26
+"""Bytes of a body that Envoy keeps for a retry."""
+
+_EXT_PROC = "envoy.filters.http.ext_proc"
+_BUFFER = "envoy.filters.http.buffer"
 
 _BODY_MODES = {
     BodyMode.NONE: ProcessingModeBodySendMode.NONE,
@@ -104,6 +112,9 @@ class ListenerConfig:
         router: The number of the one router to use; None uses all of them.
         filter: False leaves the router's filter out: Envoy alone.
         retry: Whether the route has a retry policy.
+        whole_body: Whether Envoy collects a body before it asks the router. Without it and with a
+            retry policy, Envoy sends a body's first part twice where a router dies while the body
+            comes in, or where trailers follow it (but for BUFFERED).
         buffer_limit: ``per_connection_buffer_limit_bytes``; None takes Envoy's 1 MiB.
         message_timeout_s: How long Envoy waits for the router's answer to each message.
         failure_mode_allow: Whether Envoy goes on alone where the router fails.
@@ -118,6 +129,7 @@ class ListenerConfig:
     router: int | None = None
     filter: bool = True
     retry: bool = True
+    whole_body: bool = False
     buffer_limit: int | None = None
     message_timeout_s: float = 1.0
     failure_mode_allow: bool = True
@@ -210,13 +222,11 @@ def _cluster_name(router: int | None) -> str:
 
 
 def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Listener:
-    filters = [HttpFilter(name="envoy.filters.http.router", typed_config=AnyMessage.pack(Router()))]
+    filters = [_filter("envoy.filters.http.router", Router())]
     if config.filter:
-        processor = external_processor(config, replicas)
-        filters.insert(
-            0,
-            HttpFilter(name="envoy.filters.http.ext_proc", typed_config=AnyMessage.pack(processor)),
-        )
+        filters.insert(0, _filter(_EXT_PROC, external_processor(config, replicas)))
+    if config.whole_body:
+        filters.insert(0, _filter(_BUFFER, Buffer(max_request_bytes=LONGEST_BODY)))
     manager = HttpConnectionManager(
         stat_prefix=config.name,
         early_header_mutation_extensions=[
@@ -252,27 +262,33 @@ def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Lis
     )
 
 
+def _filter(name: str, message: Message) -> HttpFilter:
+    return HttpFilter(name=name, typed_config=AnyMessage.pack(message))
+
+
 def _routes(config: ListenerConfig) -> list[Route]:
-    routes = [_route(config, override.prefix, override) for override in config.routes]
-    return [*routes, _route(config, "/", None)]
+    overrides = [*config.routes, RouteOverride("/")]
+    routes = [_route(config, override) for override in overrides]
+    if config.whole_body:  # an upgrade has no end that could be waited for
+        routes = [_route(config, override, upgrade=True) for override in overrides] + routes
+    return routes
 
 
-def _route(config: ListenerConfig, prefix: str, override: RouteOverride | None) -> Route:
-    per_filter = {}
-    if override is not None:
-        per_route = (
-            ExtProcPerRoute(disabled=True)
-            if override.disabled
-            else ExtProcPerRoute(
-                overrides=ExtProcOverrides(grpc_initial_metadata=_header_values(override.metadata))
-            )
-        )
-        per_filter["envoy.filters.http.ext_proc"] = AnyMessage.pack(per_route)
+def _route(config: ListenerConfig, override: RouteOverride, *, upgrade: bool = False) -> Route:
+    prefix, per_filter = override.prefix, {}
+    if override.disabled:
+        per_filter[_EXT_PROC] = AnyMessage.pack(ExtProcPerRoute(disabled=True))
+    elif override.metadata:
+        overrides = ExtProcOverrides(grpc_initial_metadata=_header_values(override.metadata))
+        per_filter[_EXT_PROC] = AnyMessage.pack(ExtProcPerRoute(overrides=overrides))
+    if upgrade:
+        per_filter[_BUFFER] = AnyMessage.pack(BufferPerRoute(disabled=True))
+    upgrades = [HeaderMatcher(name="upgrade", present_match=True)]
     retry = RetryPolicy(retry_on="connect-failure,refused-stream,reset", num_retries=2)
     return Route(
-        name=f"{config.name}{prefix}",
-        match=RouteMatch(prefix=prefix),
-        request_body_buffer_limit=2**26,  # or retries of bodies over 1 MiB fail
+        name=f"{config.name}{prefix}{' upgrade' if upgrade else ''}",
+        match=RouteMatch(prefix=prefix, headers=upgrades if upgrade else []),
+        request_body_buffer_limit=LONGEST_BODY,  # or retries of bodies over 1 MiB fail
         route=RouteAction(
             cluster=REPLICAS_CLUSTER,
             timeout=timedelta(seconds=config.timeout_s),

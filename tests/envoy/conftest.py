@@ -37,6 +37,8 @@ class Variant(StrEnum):
     """A buffer of 32 KiB."""
     ONCE = "once"
     """No retries: with them Envoy doubles a body before request trailers, but for BUFFERED."""
+    WHOLE = "whole"
+    """As PLAIN, and Envoy has the body whole before it asks the router."""
 
 
 def name_of(mode: BodyMode, variant: Variant = Variant.PLAIN) -> str:
@@ -51,6 +53,7 @@ def listeners() -> list[ListenerConfig]:
             body_mode=mode,
             metadata={"x-prefix-pool": name_of(mode, variant)},
             retry=mode in EXACT_WITH_RETRIES and variant is not Variant.ONCE,
+            whole_body=variant is Variant.WHOLE,
             buffer_limit=SMALL_BUFFER if variant is Variant.SMALL else LARGE_BUFFER,
             message_timeout_s=5.0,
         )

@@ -170,8 +170,22 @@ async def test_a_client_that_leaves_during_the_response_leaves_nothing_behind(
     await settled(stack, name)
 
 
-async def test_a_websocket_carries_frames_both_ways(stack: LocalStack, mode: BodyMode) -> None:
-    name = name_of(mode)
+@pytest.mark.parametrize("whole", [BodyMode.BUFFERED_PARTIAL, BodyMode.BUFFERED], ids=str)
+@pytest.mark.parametrize("size", [3_000, 200_000, 2_000_000])
+async def test_request_trailers_and_retries_agree_where_envoy_collects_the_body(
+    stack: LocalStack, whole: BodyMode, size: int
+) -> None:
+    body = chat(size, uuid.uuid4().hex, "")
+    port = stack.port(name_of(whole, Variant.WHOLE))
+    answer = await http2(port, [body, 0.02], trailers=[("x-checksum", "1")])
+    assert (answer.status, answer.received) == (200, digest(body))
+
+
+@pytest.mark.parametrize("variant", [Variant.PLAIN, Variant.WHOLE])
+async def test_a_websocket_carries_frames_both_ways(
+    stack: LocalStack, mode: BodyMode, variant: Variant
+) -> None:
+    name = name_of(mode, variant)
     url = f"{stack.url(name)}/v1/realtime"
     async with (
         asyncio.timeout(10),
