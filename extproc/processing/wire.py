@@ -19,8 +19,12 @@ def headers_of(header_map: Any) -> Headers:
     """
     headers: Headers = {}
     for header in header_map.headers:
+        name = header.key.lower()
         value = header.raw_value.decode("utf-8", "surrogateescape") or header.value
-        headers.setdefault(header.key.lower(), []).append(value)
+        if name in headers:
+            headers[name].append(value)
+        else:
+            headers[name] = [value]
     return headers
 
 
