@@ -4,11 +4,12 @@ import asyncio
 import struct
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from extproc.affinity.keys import PoolKeys
 from extproc.affinity.link import Link
-from extproc.affinity.store import ReplicaState
-from extproc.routing import Policy
+from extproc.affinity.store import ReplicaState, Reservation
+from extproc.routing import Decision, Policy
 
 _HEADER = 16
 _RECORD = struct.Struct("<I6s7s6sIB4x")
@@ -16,8 +17,27 @@ _RECORD = struct.Struct("<I6s7s6sIB4x")
 epoch, member."""
 
 
+@dataclass(slots=True)
+class Held:
+    """An open reservation of this router."""
+
+    reservation: Reservation
+    decision: Decision
+    since: float
+
+    @property
+    def replica(self) -> str:
+        """Who serves it."""
+        return self.decision.ranked[0]
+
+    def tokens_left(self, now: float, rate: int) -> int:
+        """Tokens that are probably not prefilled yet."""
+        tokens = self.decision.total_tokens - self.decision.matched_tokens
+        return max(0, tokens - int((now - self.since) * rate))
+
+
 class PoolDirectory:
-    """One pool's replicas and their indexes.
+    """One pool's replicas, their indexes, and what this router holds there.
 
     Args:
         pool: The pool's name.
@@ -28,6 +48,7 @@ class PoolDirectory:
         generation: Under which the indexes hold; empty while they are not known.
         index: Replica to its index, two bytes big endian.
         members: As last heard, sorted.
+        held: This router's open reservations by id.
         joined_at: Monotonic time of the last ``join``.
         used_at: Monotonic time of the last reservation.
         dirty: Whether the store may disagree with what this router holds.
@@ -40,6 +61,7 @@ class PoolDirectory:
         self.generation = b""
         self.index: dict[str, bytes] = {}
         self.members: tuple[str, ...] = ()
+        self.held: dict[str, Held] = {}
         self.joined_at = 0.0
         self.used_at = 0.0
         self.dirty = True

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from extproc.affinity.directory import PoolDirectory, decode
+from extproc.affinity.directory import Held, PoolDirectory, decode
 from extproc.affinity.keys import PoolKeys
 from extproc.affinity.link import Link
 from extproc.affinity.outbox import Outbox
 from extproc.affinity.scripts import Value
-from extproc.affinity.share import STALE, Held, Share, StaleIndexError
+from extproc.affinity.share import STALE, Share, StaleIndexError
 from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
 from extproc.routing import Decision, Policy, Reason
 
@@ -60,7 +60,7 @@ class RedisStore:
         self._deadline_s = deadline_s
         self._share = Share(self._link, router, grace_s=grace_s, silence_s=silence_s)
         self._pools: dict[str, PoolDirectory] = {}
-        self._held: dict[str, Held] = {}
+        self._holders: dict[str, PoolDirectory] = {}  # by the ids of what is held
         self._outbox = Outbox(self._release_all, self._lost)
 
     async def start(self) -> None:
@@ -87,10 +87,10 @@ class RedisStore:
 
     async def reserve(self, reservation: Reservation) -> Decision:
         """See ``AffinityStore.reserve``."""
-        held = self._held.get(reservation.id)
+        pool = self._pool(reservation.pool, reservation.policy)
+        held = pool.held.get(reservation.id)
         if held is not None:
             return held.decision
-        pool = self._pool(reservation.pool, reservation.policy)
         pool.used_at = time.monotonic()
         try:
             reply = await self._link.guard(self._reserve(pool, reservation), self._deadline_s)
@@ -103,18 +103,31 @@ class RedisStore:
         total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
         decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
         if decision.ranked and reservation.hold:
-            self._held[reservation.id] = Held(reservation, decision, time.monotonic())
+            self._hold(pool, reservation, decision)
         return decision
+
+    async def learn(self, reservation: Reservation) -> None:
+        """Record the affinity of a reservation whose request nobody waits for.
+
+        Raises:
+            StoreError: The store did not answer.
+        """
+        pool = self._pool(reservation.pool, reservation.policy)
+        await self._reserve(pool, replace(reservation, hold=False))
 
     def adopt(self, reservation: Reservation, decision: Decision) -> None:
         """Hold a reservation that was decided elsewhere; the next ``sync_all`` will tell it."""
-        self._held[reservation.id] = Held(reservation, decision, time.monotonic())
-        self._pool(reservation.pool, reservation.policy).dirty = True
+        pool = self._pool(reservation.pool, reservation.policy)
+        self._hold(pool, reservation, decision)
+        pool.dirty = True
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
-        held = self._held.get(reservation_id)
-        if held is None or (ok and replica == held.replica):
+        pool = self._holders.get(reservation_id)
+        if pool is None:
+            return
+        held = pool.held[reservation_id]
+        if ok and replica == held.replica:
             return
         reservation = held.reservation
         elsewhere = replica if replica != held.replica else ""
@@ -126,12 +139,12 @@ class RedisStore:
 
     def release(self, reservation_id: str) -> None:
         """See ``AffinityStore.release``."""
-        held = self._held.pop(reservation_id, None)
-        if held is None:
+        pool = self._holders.pop(reservation_id, None)
+        if pool is None:
             return
-        released = self._pools[held.reservation.pool].released
-        if released is not None:
-            released.append(reservation_id)
+        held = pool.held.pop(reservation_id)
+        if pool.released is not None:
+            pool.released.append(reservation_id)
         self._outbox.release(held.reservation.pool, reservation_id)
 
     def join(self, pool: str, replicas: Sequence[str]) -> None:
@@ -208,14 +221,11 @@ class RedisStore:
         Raises:
             StoreError: A pool could not be synchronized; the others were tried all the same.
         """
-        held: dict[str, dict[str, Held]] = {name: {} for name in self._pools}
-        for key, each in self._held.items():
-            held[each.reservation.pool][key] = each
         failed: StoreError | None = None
-        for name, pool in list(self._pools.items()):
-            if held.get(name) or time.monotonic() - pool.used_at < _IDLE_S:
+        for pool in list(self._pools.values()):
+            if pool.held or time.monotonic() - pool.used_at < _IDLE_S:
                 try:
-                    await self._share.sync(pool, held.get(name, {}))
+                    await self._share.sync(pool)
                 except StoreError as error:
                     pool.dirty = True
                     failed = error
@@ -241,7 +251,8 @@ class RedisStore:
     ) -> tuple[list[bytes], list[Value]]:
         """Keys and arguments as ``lua/reserve.lua`` wants them."""
         policy, fingerprint, names = reservation.policy, reservation.fingerprint, pool.keys
-        keys = [names.state, names.open(self._router), *_affinity_keys(names, reservation)]
+        keys = [names.state, names.open(self._router), names.routers]
+        keys += _affinity_keys(names, reservation)
         args: list[Value] = [
             pool.generation,
             reservation.id,
@@ -255,9 +266,9 @@ class RedisStore:
             int(reservation.matched_only) + 2 * int(reservation.hold),
         ]
         if fingerprint is None:
-            return keys, [*args, 0, b""]
+            return keys, [*args, 0, b"", self._router]
         tokens = struct.pack(f"<{len(fingerprint.tokens)}I", *fingerprint.tokens)
-        return keys, [*args, fingerprint.total_tokens, tokens]
+        return keys, [*args, fingerprint.total_tokens, tokens, self._router]
 
     async def _settle(self, reservation: Reservation, *, elsewhere: str, ok: bool) -> None:
         """Move a reservation to who served it, and withdraw affinity that did not come to be."""
@@ -266,7 +277,9 @@ class RedisStore:
         if not elsewhere:
             return
         await self._share.release(pool, [reservation.id])
-        await self._reserve(pool, moved(reservation, elsewhere))
+        # Released meanwhile, it is not to be held again: only its affinity is news.
+        hold = reservation.id in pool.held
+        await self._reserve(pool, replace(moved(reservation, elsewhere), hold=hold))
         if not ok:
             await self._withdraw(pool, reservation)
         if pool.released is not None:
@@ -280,6 +293,10 @@ class RedisStore:
 
     async def _release_all(self, pool: str, ids: Sequence[str]) -> None:
         await self._share.release(self._pools[pool], list(ids))
+
+    def _hold(self, pool: PoolDirectory, reservation: Reservation, decision: Decision) -> None:
+        pool.held[reservation.id] = Held(reservation, decision, time.monotonic())
+        self._holders[reservation.id] = pool
 
     def _lost(self, pool: str) -> None:
         self._pools[pool].dirty = True

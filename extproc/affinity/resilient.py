@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ class ResilientStore:
         self._fallbacks = 0
         self._replayed = 0
         self._detail = ""
-        self._learned: deque[Reservation] = deque(maxlen=_LEARNED)
+        self._learned: OrderedDict[str, Reservation] = OrderedDict()  # by id
         self._replay_ids = itertools.count()
         self._keeper: asyncio.Task[None] | None = None
         self._closing = False
@@ -83,7 +83,7 @@ class ResilientStore:
         self._fallbacks += 1
         decision = self._local.reserve_now(reservation)
         if decision.ranked:
-            self._learned.append(moved(reservation, decision.ranked[0]))
+            self._learn(moved(reservation, decision.ranked[0]))
             if reservation.hold:
                 self._shared.adopt(reservation, decision)
         return replace(decision, shared=False)
@@ -91,6 +91,12 @@ class ResilientStore:
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
         self._local.served(reservation_id, replica, ok=ok)
+        learned = self._learned.get(reservation_id)
+        if learned is not None:
+            if ok and replica:
+                self._learned[reservation_id] = moved(learned, replica)
+            else:
+                del self._learned[reservation_id]
         self._shared.served(reservation_id, replica, ok=ok)
 
     def release(self, reservation_id: str) -> None:
@@ -137,6 +143,12 @@ class ResilientStore:
             entries=self._local.status().entries,
         )
 
+    def _learn(self, reservation: Reservation) -> None:
+        if reservation.fingerprint is not None:
+            self._learned[reservation.id] = reservation
+            if len(self._learned) > _LEARNED:
+                self._learned.popitem(last=False)
+
     def _failed(self, error: StoreError) -> None:
         self._failures += 1
         if self._failures >= _FAILURES_TO_OPEN and not self._open:
@@ -161,6 +173,7 @@ class ResilientStore:
                     await self._recover()
                 else:
                     await self._shared.sync_all()
+                    await self._replay()
             except StoreError as error:
                 if not self._open:
                     self._failed(error)
@@ -171,27 +184,22 @@ class ResilientStore:
         await self._shared.ping()
         await self._shared.sync_all()
         self._shared.resume()
-        replayed = await self._replay()
+        await self._replay()
         self._open, self._failures, self._detail = False, 0, ""
         # Reservations taken while the share was put right are told now, not a heartbeat later.
         await self._shared.sync_all()
-        log.info("shared store is back", replayed=replayed)
+        log.info("shared store is back", replayed=self._replayed)
 
-    async def _replay(self) -> int:
-        """Tell the store what was learned while it was away."""
-        count = 0
+    async def _replay(self) -> None:
+        """Tell the store what was learned while it was away, or too late for one request."""
         while self._learned:
-            size = min(_REPLAYED_AT_ONCE, len(self._learned))
-            batch = [self._learned.popleft() for _ in range(size)]
+            batch = list(itertools.islice(self._learned.values(), _REPLAYED_AT_ONCE))
             await asyncio.gather(
                 *(
-                    self._shared.reserve(
-                        replace(each, id=f"replay-{next(self._replay_ids)}", hold=False)
-                    )
+                    self._shared.learn(replace(each, id=f"replay-{next(self._replay_ids)}"))
                     for each in batch
-                    if each.fingerprint is not None
                 )
             )
-            count += size
-        self._replayed += count
-        return count
+            for each in batch:
+                self._learned.pop(each.id, None)
+            self._replayed += len(batch)

@@ -1,15 +1,12 @@
 """A router's share of a pool: what it holds, told to the store again and again, and repaired."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from extproc.affinity.directory import PoolDirectory
 from extproc.affinity.link import Link
 from extproc.affinity.scripts import Value
-from extproc.affinity.store import Reservation, StoreError
-from extproc.routing import Decision
+from extproc.affinity.store import StoreError
 
 STALE = -1
 """What a script answers to a generation that is over."""
@@ -23,25 +20,6 @@ class StaleIndexError(StoreError):
 
     def __init__(self) -> None:
         super().__init__("the pool's replicas changed twice during one call")
-
-
-@dataclass(slots=True)
-class Held:
-    """An open reservation of this router."""
-
-    reservation: Reservation
-    decision: Decision
-    since: float
-
-    @property
-    def replica(self) -> str:
-        """Who serves it."""
-        return self.decision.ranked[0]
-
-    def tokens_left(self, now: float, rate: int) -> int:
-        """Tokens that are probably not prefilled yet."""
-        tokens = self.decision.total_tokens - self.decision.matched_tokens
-        return max(0, tokens - int((now - self.since) * rate))
 
 
 class Share:
@@ -61,22 +39,22 @@ class Share:
         self._grace_us = int(grace_s * 1_000_000)
         self._silence_s = silence_s
 
-    async def sync(self, pool: PoolDirectory, held: Mapping[str, Held]) -> None:
+    async def sync(self, pool: PoolDirectory) -> None:
         """Show life in a pool, repair this router's share, and take back those of dead routers.
 
         Raises:
             StoreError: The store did not answer.
         """
         if not pool.generation or time.monotonic() - pool.joined_at > _JOIN_EVERY_S:
-            await self._rejoin(pool, held)
+            await self._rejoin(pool)
         pool.released = []
         try:
             whole, pool.dirty = pool.dirty, False
-            reply = await self._compare(pool, held, whole=whole)
+            reply = await self._compare(pool, whole=whole)
             if reply[0] == STALE:
-                await self._rejoin(pool, held)
+                await self._rejoin(pool)
             if reply[0] != 1:
-                reply = await self._compare(pool, held, whole=True)
+                reply = await self._compare(pool, whole=True)
             if reply[0] == STALE:
                 raise StaleIndexError
             # The list may have told again what was released meanwhile: so does this.
@@ -105,14 +83,12 @@ class Share:
         if router != self._router:
             self._link.status.reclaimed += taken
 
-    async def _compare(
-        self, pool: PoolDirectory, held: Mapping[str, Held], *, whole: bool
-    ) -> list[Any]:
+    async def _compare(self, pool: PoolDirectory, *, whole: bool) -> list[Any]:
         now, rate, keys = time.monotonic(), pool.policy.prefill_rate, pool.keys
         args: list[Value] = [pool.generation, self._router, rate, self._silence_s]
-        args += [self._grace_us, len(held)]
+        args += [self._grace_us, len(pool.held)]
         if whole:
-            for key, each in held.items():
+            for key, each in pool.held.items():
                 index = pool.index.get(each.replica)
                 if index is not None:  # else it left the pool: nobody counts its requests any more
                     args += [key, int.from_bytes(index, "big"), each.tokens_left(now, rate)]
@@ -120,5 +96,6 @@ class Share:
         reply: list[Any] = await self._link.run("sync", [*names, keys.open(self._router)], args)
         return reply
 
-    async def _rejoin(self, pool: PoolDirectory, held: Mapping[str, Held]) -> None:
-        await pool.rejoin(self._link, {*pool.index, *(each.replica for each in held.values())})
+    async def _rejoin(self, pool: PoolDirectory) -> None:
+        held = {each.replica for each in pool.held.values()}
+        await pool.rejoin(self._link, {*pool.index, *held})

@@ -65,6 +65,11 @@ async def resilient(valkey: Valkey, name: str, **options: Any) -> AsyncIterator[
         await store.close()
 
 
+def forget(store: RedisStore, reservation: Reservation) -> None:
+    """Lose a release on its way."""
+    del store._holders.pop(reservation.id).held[reservation.id]
+
+
 async def until(condition: Callable[[], Any], *, seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
@@ -150,7 +155,7 @@ async def test_a_lost_release_is_repaired(shared_valkey: Valkey, pool: str) -> N
         kept, lost = reservation(pool, (1,)), reservation(pool, (2,))
         await store.reserve(kept)
         await store.reserve(lost)
-        del store._held[lost.id]
+        forget(store, lost)
         await asyncio.sleep(0.1)
         await store.sync_all()
         assert (await load(store, pool))[0] == 1
@@ -161,7 +166,7 @@ async def test_a_young_reservation_is_left_alone(shared_valkey: Valkey, pool: st
     async with router(shared_valkey, "a", grace_s=60.0) as store:
         young = reservation(pool)
         await store.reserve(young)
-        del store._held[young.id]
+        forget(store, young)
         await store.sync_all()
         assert (await load(store, pool))[0] == 1
 
@@ -252,6 +257,98 @@ async def test_without_a_fallback_the_caller_is_told(valkey: Valkey, pool: str) 
         valkey.stop()
         with pytest.raises(StoreError):
             await store.reserve(reservation(pool))
+
+
+async def test_a_release_while_another_pool_is_synchronized(
+    shared_valkey: Valkey, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is told of a pool is what is held by then."""
+    async with router(shared_valkey, "a") as store:
+        released = reservation(f"{pool}-2")
+        await store.reserve(reservation(pool))
+        await store.reserve(released)
+        run = store._link.run
+
+        async def release_first(script: str, keys: Any, args: Any) -> Any:
+            if script == "sync" and released.id in store._holders:
+                store.release(released.id)
+                await store.flush()
+            return await run(script, keys, args)
+
+        monkeypatch.setattr(store._link, "run", release_first)
+        for each in store._pools.values():
+            each.dirty = True
+        await store.sync_all()
+
+        async def empty() -> bool:
+            return await load(store, f"{pool}-2") == (0, 0)
+
+        await until(empty, seconds=5)
+
+
+async def test_news_of_a_released_reservation_do_not_hold_it_again(
+    shared_valkey: Valkey, pool: str
+) -> None:
+    async with router(shared_valkey, "a") as store:
+        made = reservation(pool)
+        chosen = (await store.reserve(made)).ranked[0]
+        elsewhere = next(each for each in REPLICAS if each != chosen)
+        store.suspend()
+        store.served(made.id, elsewhere, ok=True)
+        store.release(made.id)
+        await store.sync_all()
+        store.resume()
+        await store.flush()
+
+        async def told() -> bool:
+            asked = reservation(pool, candidates=[elsewhere], hold=False, matched_only=True)
+            return (await store.reserve(asked)).ranked == (elsewhere,)
+
+        await until(told, seconds=5)
+        assert await load(store, pool) == (0, 0)
+
+
+async def test_a_router_taken_for_dead_can_die_again(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "alive", silence_s=1) as alive:
+        dead = RedisStore(connect(shared_valkey.url), router="dead", deadline_s=5.0)
+        await dead.reserve(reservation(pool, (1,)))
+        await alive.reserve(reservation(pool, (2,), hold=False))
+
+        async def taken_back() -> bool:
+            await alive.sync_all()
+            return (await load(alive, pool))[0] == 0
+
+        await until(taken_back)
+        await dead.reserve(reservation(pool, (3,)))
+        assert (await load(alive, pool))[0] == 1
+        await dead._link.client.aclose()
+        await until(taken_back)
+
+
+async def test_an_outage_teaches_who_served(valkey: Valkey, pool: str) -> None:
+    async with resilient(valkey, "a") as store, resilient(valkey, "b") as other:
+        valkey.stop()
+        moved, failed = reservation(pool, (1, 1)), reservation(pool, (2, 2))
+        chosen = (await store.reserve(moved)).ranked[0]
+        elsewhere = next(each for each in REPLICAS if each != chosen)
+        await store.reserve(failed)
+        store.served(moved.id, elsewhere, ok=True)
+        store.served(failed.id, "", ok=False)
+        for each in (moved, failed):
+            store.release(each.id)
+        for _ in range(5):
+            await other.reserve(reservation(pool, None, hold=False))
+        valkey.start()
+
+        async def back() -> bool:
+            return store.status().shared and other.status().shared
+
+        await until(back)
+        again = await other.reserve(reservation(pool, (1, 1, 1)))
+        assert (again.ranked[0], again.matched_tokens) == (elsewhere, 128)
+        unseen = reservation(pool, (1, 1, 2), candidates=[chosen])
+        assert (await other.reserve(unseen)).reason is Reason.COLD
+        assert (await other.reserve(reservation(pool, (2, 2, 2)))).reason is Reason.COLD
 
 
 async def test_a_recycled_index_is_told(shared_valkey: Valkey, pool: str) -> None:

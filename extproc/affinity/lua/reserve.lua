@@ -1,8 +1,9 @@
 -- Match, choose and record in one step. routing/strategies.py and memory.py do the same in Python.
--- KEYS  state, open reservations of the router[, sticky entry, checkpoint...]
+-- KEYS  state, open reservations of the router, routers[, sticky entry, checkpoint...]
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
 --       10 flags: 1 matched only, 2 hold  11 total tokens  12 tokens at each checkpoint, 4 bytes each
+--       13 router
 -- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
 
 local RANKED = 3
@@ -23,7 +24,7 @@ local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonu
 local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
 local matched_only, hold = flags % 2 == 1, flags >= 2
-local prompt, count = #KEYS > 2, #KEYS - 3
+local prompt, count = #KEYS > 3, #KEYS - 4
 
 local size = #ARGV[3] / 2
 local index, position, in_flight, pending, epoch, matched, depth = {}, {}, {}, {}, {}, {}, {}
@@ -39,7 +40,7 @@ end
 -- Match: the deepest live checkpoint of each candidate.
 local values = {}
 if prompt and count > 0 then
-  values = call('MGET', unpack(KEYS, 4))
+  values = call('MGET', unpack(KEYS, 5))
   local found = 0
   for p = count, 1, -1 do
     local value = values[p]
@@ -60,7 +61,7 @@ local best = 0
 for i = 1, size do best = max(best, matched[i]) end
 
 -- The home of the prompt's start, for prefix_aware. It may be a member that is no candidate now.
-local home_value = prompt and call('GET', KEYS[3])
+local home_value = prompt and call('GET', KEYS[4])
 local sticky, writable, home_second = nil, prompt, 0
 if home_value then
   local each
@@ -137,7 +138,11 @@ if hold then
   local new_home = home and not sticky and writable and 1 or 0
   call('HSET', KEYS[2], ARGV[2],
     pack(HELD, mine, uncached, ending, depth[chosen], new_home, reason, matched[chosen], best, now))
-  if call('HLEN', KEYS[2]) == 1 then call('EXPIRE', KEYS[2], KEEP) end
+  if call('HLEN', KEYS[2]) == 1 then
+    call('EXPIRE', KEYS[2], KEEP)
+    call('ZADD', KEYS[3], now_s, ARGV[13]) -- or, taken for dead before, it could die unnoticed
+    call('EXPIRE', KEYS[3], KEEP)
+  end
 end
 local second = max(now_s, epoch[chosen])
 for p = 1, count do
@@ -153,13 +158,13 @@ for p = 1, count do
   end
   if not fresh then
     local others = value and without(value, mine, now_s, ttl) or ''
-    call('SET', KEYS[p + 3], entry(mine, second) .. others, 'EX', ttl + 2)
+    call('SET', KEYS[p + 4], entry(mine, second) .. others, 'EX', ttl + 2)
   end
 end
 if home and writable then
   local fresh = sticky and (now_s - home_second) * 4 < ttl
   if not fresh then
-    call('SET', KEYS[3], entry(index[home], max(now_s, epoch[home])), 'EX', ttl + 2)
+    call('SET', KEYS[4], entry(index[home], max(now_s, epoch[home])), 'EX', ttl + 2)
   end
 end
 
