@@ -56,8 +56,10 @@ class MemoryStore:
         self._limit = entries
         self._clock = clock
         self._pools: dict[str, _Pool] = {}
-        self._seen: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
-        self._homes: OrderedDict[bytes, tuple[int, str, int]] = OrderedDict()
+        # Plain dictionaries of integers: the garbage collector does not walk them.
+        self._seen: OrderedDict[bytes, Seen] = OrderedDict()
+        self._homes: OrderedDict[bytes, Seen] = OrderedDict()  # of one replica each
+        self._longest_ttl = 0
         self._held: dict[str, _Held] = {}
 
     async def start(self) -> None:
@@ -80,6 +82,7 @@ class MemoryStore:
         now_us = self._clock()
         policy, print_ = reservation.policy, reservation.fingerprint
         pool = self._pool(reservation.pool, policy)
+        self._longest_ttl = max(self._longest_ttl, policy.ttl_s)
         accounts = [self._account(pool, each, now_us) for each in reservation.candidates]
         depths = self._depths(reservation, accounts, now_us // MICRO)
         candidates = [
@@ -125,7 +128,9 @@ class MemoryStore:
             self._record(print_, replica, account.epoch, second, policy.ttl_s)
             if choice.home is not None and writable:
                 home = reservation.candidates[choice.home]
-                self._keep_home(print_, home, accounts[choice.home].epoch, now_us // MICRO, policy)
+                epoch = accounts[choice.home].epoch
+                second = max(now_us // MICRO, epoch)
+                self._keep_home(print_, home, epoch, second, policy.ttl_s)
         self._forget(now_us // MICRO)
         return decision
 
@@ -235,7 +240,7 @@ class MemoryStore:
             entry = self._seen.get(print_.hashes[depth - 1])
             if entry is None:
                 continue
-            for replica, seen in entry[1].items():
+            for replica, seen in entry.items():
                 epoch = epochs.get(replica)
                 live = epoch is not None and seen >= epoch and second - seen < ttl
                 if live and replica not in found:
@@ -255,7 +260,7 @@ class MemoryStore:
         entry = self._homes.get(reservation.fingerprint.sticky)
         if entry is None:
             return None, True
-        _, replica, seen = entry
+        [(replica, seen)] = entry.items()
         account = pool.accounts.get(replica)
         live = (
             account is not None
@@ -272,29 +277,15 @@ class MemoryStore:
     def _record(self, print_: Fingerprint, replica: str, epoch: int, second: int, ttl: int) -> None:
         """Write what is new or a quarter expired."""
         for checkpoint in print_.hashes:
-            _, seen = self._seen.get(checkpoint, (0, None))
-            last = None if seen is None else seen.get(replica)
-            if last is not None and last >= epoch and (second - last) * 4 < ttl:
-                continue
-            if seen is None:
-                seen = {}
-            seen[replica] = second
-            self._seen[checkpoint] = (second + ttl, seen)
-            self._seen.move_to_end(checkpoint)
+            seen = self._seen.get(checkpoint, {})
+            if not _is_fresh(seen, replica, epoch, second, ttl):
+                kept = {each: at for each, at in seen.items() if second - at < ttl}
+                self._seen[checkpoint] = kept | {replica: second}
+                self._seen.move_to_end(checkpoint)
 
-    def _keep_home(
-        self, print_: Fingerprint, home: str, epoch: int, second: int, policy: Policy
-    ) -> None:
-        entry = self._homes.get(print_.sticky)
-        fresh = (
-            entry is not None
-            and entry[1] == home
-            and entry[2] >= epoch
-            and (second - entry[2]) * 4 < policy.ttl_s
-        )
-        if not fresh:
-            second = max(second, epoch)
-            self._homes[print_.sticky] = (second + policy.ttl_s, home, second)
+    def _keep_home(self, print_: Fingerprint, home: str, epoch: int, second: int, ttl: int) -> None:
+        if not _is_fresh(self._homes.get(print_.sticky, {}), home, epoch, second, ttl):
+            self._homes[print_.sticky] = {home: second}
             self._homes.move_to_end(print_.sticky)
 
     def _withdraw(self, held: _Held) -> None:
@@ -303,20 +294,26 @@ class MemoryStore:
         if print_ is None:
             return
         for checkpoint in print_.hashes[held.depth :]:
-            entry = self._seen.get(checkpoint)
-            if entry is not None:
-                entry[1].pop(held.replica, None)
-                if not entry[1]:
+            seen = self._seen.get(checkpoint)
+            if seen is not None:
+                seen.pop(held.replica, None)
+                if not seen:
                     del self._seen[checkpoint]
-        home = self._homes.get(print_.sticky)
-        if held.new_home and home is not None and home[1] == held.replica:
+        if held.new_home and held.replica in self._homes.get(print_.sticky, {}):
             del self._homes[print_.sticky]
 
     def _forget(self, second: int) -> None:
         """Drop what is expired, oldest first, and what is over the limit."""
         for table in (self._seen, self._homes):
             while table:
-                oldest = next(iter(table))
-                if table[oldest][0] > second and len(table) <= self._limit:
+                oldest, seen = next(iter(table.items()))
+                live = second - max(seen.values()) < self._longest_ttl
+                if live and len(table) <= self._limit:
                     break
                 del table[oldest]
+
+
+def _is_fresh(seen: Seen, replica: str, epoch: int, second: int, ttl: int) -> bool:
+    """Whether an entry need not be written again: live, and less than a quarter expired."""
+    last = seen.get(replica)
+    return last is not None and last >= epoch and (second - last) * 4 < ttl
