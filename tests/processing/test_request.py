@@ -395,3 +395,13 @@ def test_a_message_without_content_is_reported() -> None:
     machine = session()
     assert only(machine.receive(empty), Violation).what == "message without content"
     assert kinds(machine.receive(request_headers())) == ["request_headers"]
+
+
+@pytest.mark.parametrize("mode", [STREAMED, BUFFERED, PARTIAL])
+def test_bytes_that_nobody_will_read_are_not_held(mode: int) -> None:
+    machine = opened(mode, no_wait=True, window=10)
+    machine.receive(request_body(b"x" * 20))
+    for _ in range(3):
+        machine.receive(request_body(b"x" * 20))
+    assert machine._request._collected.take() == b""
+    assert {piece.body for piece in machine._request._owed} == {b""}
