@@ -1,12 +1,12 @@
 """Calls to the shared store: each with a deadline, each failure counted and named."""
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import RedisError
 
+from extproc.affinity.deadline import Deadline
 from extproc.affinity.scripts import Scripts, Value
 from extproc.affinity.store import StoreError, StoreStatus
 
@@ -46,7 +46,7 @@ class Link:
             StoreError: No answer in time, or an error for one.
         """
         try:
-            async with asyncio.timeout(deadline_s):
+            async with Deadline(deadline_s):
                 return await call
         except TimeoutError:
             self._count("timeout")
