@@ -66,7 +66,7 @@ from extproc.lab.envoy_clusters import (
 from extproc.processing.events import BodyMode
 
 LONGEST_BODY = 2**26
-"""Bytes of a body that Envoy keeps for a retry."""
+"""Bytes of the longest body that Envoy can try again."""
 
 _EXT_PROC = "envoy.filters.http.ext_proc"
 _BUFFER = "envoy.filters.http.buffer"
@@ -116,6 +116,8 @@ class ListenerConfig:
             retry policy, Envoy sends a body's first part twice where a router dies while the body
             comes in, or where trailers follow it (but for BUFFERED).
         buffer_limit: ``per_connection_buffer_limit_bytes``; None takes Envoy's 1 MiB.
+        body_limit: Bytes of a body that Envoy keeps, for a retry or for the router, instead of
+            ``buffer_limit``; None leaves it at that.
         message_timeout_s: How long Envoy waits for the router's answer to each message.
         failure_mode_allow: Whether Envoy goes on alone where the router fails.
         timeout_s: The route's timeout; 0 has none.
@@ -131,6 +133,7 @@ class ListenerConfig:
     retry: bool = True
     whole_body: bool = False
     buffer_limit: int | None = None
+    body_limit: int | None = LONGEST_BODY
     message_timeout_s: float = 1.0
     failure_mode_allow: bool = True
     timeout_s: float = 0.0
@@ -288,7 +291,7 @@ def _route(config: ListenerConfig, override: RouteOverride, *, upgrade: bool = F
     return Route(
         name=f"{config.name}{prefix}{' upgrade' if upgrade else ''}",
         match=RouteMatch(prefix=prefix, headers=upgrades if upgrade else []),
-        request_body_buffer_limit=LONGEST_BODY,  # or retries of bodies over 1 MiB fail
+        request_body_buffer_limit=config.body_limit,  # or retries of bodies over 1 MiB fail
         route=RouteAction(
             cluster=REPLICAS_CLUSTER,
             timeout=timedelta(seconds=config.timeout_s),

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from extproc.lab.envoy_config import ListenerConfig
+from extproc.lab.envoy_config import LONGEST_BODY, ListenerConfig
 from extproc.lab.stack import LocalStack, ReplicaOptions
 from extproc.processing import BodyMode
 
@@ -54,6 +54,7 @@ def listeners() -> list[ListenerConfig]:
             metadata={"x-prefix-pool": name_of(mode, variant)},
             retry=mode in EXACT_WITH_RETRIES and variant is not Variant.ONCE,
             whole_body=variant is Variant.WHOLE,
+            body_limit=None if variant is Variant.SMALL else LONGEST_BODY,
             buffer_limit=SMALL_BUFFER if variant is Variant.SMALL else LARGE_BUFFER,
             message_timeout_s=5.0,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
+from extproc.lab.envoy_config import LONGEST_BODY
 from extproc.lab.stack import LocalStack
 from extproc.processing import BodyMode
 from tests.envoy.clients import JSON, Answer, Http1, digest, http1, http2
@@ -86,6 +87,9 @@ async def test_a_body_reaches_whole_the_replica_that_holds_its_start(
     name = name_of(mode, case.variant)
     port, topic = stack.port(name), uuid.uuid4().hex
     first = await case.send(port, chat(min(case.size, 2_000_000), topic, "first"))
+    if mode is BodyMode.BUFFERED and case.variant is Variant.SMALL:
+        assert first.status == 413  # the mode's way with what its buffer cannot hold
+        return
     assert first.status == 200
     before = (await pool(stack, name))["reasons"].get("matched", 0)
     body = chat(case.size, topic, "second")
@@ -108,7 +112,7 @@ async def test_an_upload_that_stalls_is_decided_and_arrives_whole(stack: LocalSt
 
 
 async def test_a_buffered_body_over_the_limit_is_refused(stack: LocalStack) -> None:
-    body = bytes((1 << 26) + 1_000_000)  # the route allows 64 MiB
+    body = bytes(LONGEST_BODY + 1_000_000)
     port = stack.port(name_of(BodyMode.BUFFERED))
     assert (await http1(port, [body], length=len(body))).status == 413
 
