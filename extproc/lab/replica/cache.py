@@ -1,7 +1,7 @@
 """A prefix cache of limited capacity in blocks of tokens, as vLLM's automatic prefix caching."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import xxhash
 
@@ -36,7 +36,8 @@ class BlockCache:
 
     A block is held (by one or more sequences), or free. Free blocks keep their content and are
     evicted in order of their release, a sequence's tail before its head, so that what others can
-    share lives longest.
+    share lives longest. Blocks are counted, not numbered: those with content are known by its hash,
+    those without are all alike.
 
     Args:
         capacity_tokens: Rounded down to blocks; at least one block.
@@ -50,80 +51,88 @@ class BlockCache:
             raise ValueError(
                 f"a cache of {capacity_tokens} tokens has no block of {block_tokens} tokens"
             )
-        self._holders = [0] * self.capacity_blocks
-        self._hash: list[int | None] = [None] * self.capacity_blocks
-        self._by_hash: dict[int, int] = {}
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.capacity_blocks))
+        self._holders: dict[int, int] = {}
+        self._free: OrderedDict[int, None] = OrderedDict()
+        self._nameless = 0
 
     @property
     def held_blocks(self) -> int:
         """Blocks that at least one sequence holds."""
-        return self.capacity_blocks - len(self._free)
+        return len(self._holders) + self._nameless
+
+    @property
+    def spare_blocks(self) -> int:
+        """Blocks that nobody holds."""
+        return self.capacity_blocks - len(self._holders) - self._nameless
 
     @property
     def cached_blocks(self) -> int:
         """Blocks that can be found by their hash, held or free."""
-        return len(self._by_hash)
+        return len(self._holders) + len(self._free)
 
-    def lookup(self, hashes: Sequence[int]) -> list[int]:
-        """The blocks of the longest cached prefix of ``hashes``."""
-        blocks = []
+    def lookup(self, hashes: Sequence[int]) -> int:
+        """How many blocks the longest cached prefix of ``hashes`` has."""
+        holders, free = self._holders, self._free
+        for index, value in enumerate(hashes):
+            if value not in holders and value not in free:
+                return index
+        return len(hashes)
+
+    def fits(self, hashes: Sequence[int], new: int) -> bool:
+        """Whether cached blocks can be held and ``new`` ones taken beside them."""
+        revived = sum(value in self._free for value in hashes)
+        return revived + new <= self.spare_blocks
+
+    def hold(self, hashes: Sequence[int]) -> None:
+        """Let one more sequence hold blocks that are cached."""
+        holders, free = self._holders, self._free
         for value in hashes:
-            block = self._by_hash.get(value)
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
+            count = holders.get(value)
+            if count is None:
+                del free[value]
+                holders[value] = 1
+            else:
+                holders[value] = count + 1
 
-    def hold(self, blocks: Iterable[int]) -> None:
-        """Let one more sequence hold ``blocks``, which are cached."""
-        for block in blocks:
-            if self._holders[block] == 0:
-                del self._free[block]
-            self._holders[block] += 1
+    def take(self, count: int) -> None:
+        """Hold ``count`` spare blocks without content, evicting as needed."""
+        self._nameless += count
+        excess = len(self._holders) + self._nameless + len(self._free) - self.capacity_blocks
+        for _ in range(excess):
+            self._free.popitem(last=False)
 
-    def can_take(self, cached: Iterable[int], new: int) -> bool:
-        """Whether ``cached`` blocks can be held and ``new`` ones allocated beside them."""
-        revived = sum(self._holders[block] == 0 for block in cached)
-        return revived + new <= len(self._free)
+    def name(self, hashes: Sequence[int]) -> list[int]:
+        """Say that blocks which were taken have the content with these hashes.
 
-    def allocate(self, count: int) -> list[int] | None:
-        """Hold ``count`` blocks with no content, evicting as needed; None if too few are free."""
-        if count > len(self._free):
-            return None
-        blocks = []
-        for _ in range(count):
-            block, _ = self._free.popitem(last=False)
-            self._forget(block)
-            self._holders[block] = 1
-            blocks.append(block)
-        return blocks
+        When two sequences computed the same content, the first one's block is the one found, and
+        the second one's stays without a name.
 
-    def commit(self, block: int, value: int) -> None:
-        """Say that a held block now has the content with this hash.
-
-        When two sequences computed the same content, the first one's block is the one found.
+        Returns:
+            The hashes that got a block.
         """
-        if value not in self._by_hash:
-            self._by_hash[value] = block
-            self._hash[block] = value
+        holders, free = self._holders, self._free
+        named = [value for value in hashes if value not in holders and value not in free]
+        holders.update(dict.fromkeys(named, 1))
+        self._nameless -= len(named)
+        return named
 
-    def release(self, blocks: Sequence[int]) -> None:
-        """End one sequence's hold on its ``blocks``, given from head to tail."""
-        for block in reversed(blocks):
-            self._holders[block] -= 1
-            if self._holders[block] == 0:
-                self._free[block] = None
-                if self._hash[block] is None:
-                    self._free.move_to_end(block, last=False)
+    def release(self, named: Sequence[int], nameless: int) -> None:
+        """End one sequence's hold on its blocks.
+
+        Args:
+            named: Hashes of the blocks with content that it holds, from head to tail.
+            nameless: How many others it holds.
+        """
+        holders, free = self._holders, self._free
+        for value in reversed(named):
+            count = holders[value]
+            if count == 1:
+                del holders[value]
+                free[value] = None
+            else:
+                holders[value] = count - 1
+        self._nameless -= nameless
 
     def clear(self) -> None:
-        """Forget all content; holds stay."""
-        self._by_hash.clear()
-        self._hash = [None] * self.capacity_blocks
-
-    def _forget(self, block: int) -> None:
-        value = self._hash[block]
-        if value is not None:
-            del self._by_hash[value]
-            self._hash[block] = None
+        """Forget the content of free blocks, as vLLM does; what is held stays."""
+        self._free.clear()

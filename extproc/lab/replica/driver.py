@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
-from extproc.lab.replica.engine import Engine, Output, Request
+from extproc.lab.replica.engine import Engine
+from extproc.lab.replica.request import Output, Request
 
 
 class EngineDriver:

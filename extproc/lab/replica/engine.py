@@ -1,105 +1,51 @@
 """The scheduler of a model server without clock or network: iteration-level batching.
 
 It follows vLLM's scheduler: each step shares a budget of tokens between running sequences (one
-token each when they decode, a chunk when they prefill) and then waiting ones in order of arrival;
-when the cache is full the sequence that started last gives its blocks back and starts over.
+token each when they decode, a chunk when they prefill) and then waiting ones in order of arrival.
+Blocks are findable from the moment they are scheduled, so equal prompts that start in one step are
+computed once. When the cache is full the sequence that started last gives its blocks back and
+starts over.
+
+Two drivers use it: the HTTP replica takes one ``step`` after the other; the simulator brackets runs
+of iterations in which nothing changes with ``begin``, ``interrupt`` and ``finish``.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from extproc.lab.replica.cache import BlockCache
-from extproc.lab.replica.latency import Chunk, Profile
+from extproc.lab.replica.decoding import Decoding, Job
+from extproc.lab.replica.latency import Chunk, DecodeRun, Profile
+from extproc.lab.replica.request import Counters, Output, Request, Step
+
+_FOREVER = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One sequence to generate.
-
-    Attributes:
-        id: Unique among the engine's open requests.
-        prompt_tokens: At least 1.
-        output_tokens: Tokens to generate, at least 1.
-        hashes: Chained hashes of the full blocks of prompt and output together.
-    """
-
-    id: str
-    prompt_tokens: int
-    output_tokens: int
-    hashes: Sequence[int] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One token of a sequence.
-
-    Attributes:
-        id: The request's id.
-        index: 0 for the first token.
-        finished: Whether it is the last one.
-        cached_tokens: Prompt tokens that the cache held when the request was first scheduled.
-    """
-
-    id: str
-    index: int
-    finished: bool
-    cached_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One iteration.
-
-    Attributes:
-        started: When it began, on the caller's clock in seconds.
-        duration_s: How long it takes; the outputs exist from then on.
-        outputs: At most one token per sequence.
-    """
+@dataclass(slots=True)
+class _Work:
+    """What is being computed: a batch with prefills once, or decodes for some iterations."""
 
     started: float
-    duration_s: float
-    outputs: Sequence[Output]
+    prefills: list[tuple[Job, int]]
+    run: DecodeRun
+    iterations: int = 1
 
-
-@dataclass(slots=True)
-class Counters:
-    """What the engine did since its start, as vLLM counts it.
-
-    Attributes:
-        prefix_queries: Prompt tokens looked up in the cache.
-        prefix_hits: Prompt tokens found there.
-        prompt_tokens: Prompt tokens of requests that got their first token.
-        generation_tokens: Generated tokens.
-        preemptions: Sequences that had to start over.
-    """
-
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    preemptions: int = 0
-
-
-@dataclass(slots=True)
-class _Sequence:
-    request: Request
-    target: int  # tokens to have computed before the next token can be sampled
-    computed: int = 0
-    generated: int = 0
-    cached: int = -1
-    blocks: list[int] = field(default_factory=list)
-    committed: int = 0
+    def duration(self, iterations: int) -> float:
+        return iterations * self.run.first_s + self.run.growth_s * iterations * (iterations - 1) / 2
 
 
 class Engine:
-    """Requests in, steps out.
+    """Requests in, tokens out.
 
     Args:
         profile: How long a step takes.
         cache: The prefix cache.
-        max_sequences: Sequences that may run at once.
-        batch_tokens: Tokens that one step may compute.
+        max_sequences: Sequences that may run at once; 0 takes the profile's.
+        batch_tokens: Tokens that one step may compute; 0 takes the profile's.
+
+    Raises:
+        ValueError: If a step may compute fewer tokens than sequences may run.
     """
 
     def __init__(
@@ -107,16 +53,24 @@ class Engine:
         profile: Profile,
         cache: BlockCache,
         *,
-        max_sequences: int = 256,
-        batch_tokens: int = 8192,
+        max_sequences: int = 0,
+        batch_tokens: int = 0,
     ) -> None:
         self.profile = profile
         self.cache = cache
         self.counters = Counters()
-        self._max_sequences = max_sequences
-        self._batch_tokens = batch_tokens
-        self._waiting: deque[_Sequence] = deque()
-        self._running: list[_Sequence] = []
+        self._batch_tokens = batch_tokens or profile.batch_tokens
+        self._max_sequences = max_sequences or min(profile.max_sequences, self._batch_tokens)
+        if self._batch_tokens < self._max_sequences:
+            raise ValueError(
+                f"{self._max_sequences} sequences cannot decode in steps of "
+                f"{self._batch_tokens} tokens"
+            )
+        self._waiting: deque[Job] = deque()
+        self._running: dict[str, Job] = {}  # in order of their start
+        self._partial: Job | None = None  # in the midst of its prefill; it started last
+        self._decoding = Decoding(cache.block_tokens)
+        self._work: _Work | None = None
 
     @property
     def running(self) -> int:
@@ -146,16 +100,21 @@ class Engine:
             raise ValueError(
                 f"{total} tokens do not fit into a cache of {self.max_request_tokens} tokens"
             )
-        self._waiting.append(_Sequence(request, target=request.prompt_tokens))
+        self._waiting.append(Job(request, target=request.prompt_tokens))
 
     def abort(self, request_id: str) -> bool:
-        """Forget an open request; what it computed stays cached. False if it is not open."""
-        for group in (self._running, self._waiting):
-            for sequence in group:
-                if sequence.request.id == request_id:
-                    self._free(sequence)
-                    group.remove(sequence)
-                    return True
+        """Forget an open request; what it computed stays cached. False if it is not open.
+
+        Not between ``begin`` and ``finish``.
+        """
+        sequence = self._running.get(request_id)
+        if sequence is not None:
+            self._stop(sequence)
+            return True
+        for waiting in self._waiting:
+            if waiting.request.id == request_id:
+                self._waiting.remove(waiting)
+                return True
         return False
 
     def step(self, now: float) -> Step | None:
@@ -167,107 +126,185 @@ class Engine:
         Returns:
             None if there is nothing to do.
         """
-        batch = self._schedule()
-        if not batch:
+        end = self.begin(now, most=1)
+        if end is None:
             return None
-        prefills = []
-        decodes = []
-        for sequence, tokens in batch:
-            if sequence.generated and tokens == 1:
-                decodes.append(sequence.computed)
-            else:
-                prefills.append(Chunk(new=tokens, context=sequence.computed))
-        duration = self.profile.step_s(prefills, decodes)
-        outputs = []
-        for sequence, tokens in batch:
-            output = self._advance(sequence, tokens)
-            if output is not None:
-                outputs.append(output)
-        return Step(started=now, duration_s=duration, outputs=outputs)
+        before = [(each, self._decoding.generated(each)) for each in self._running.values()]
+        self.finish()
+        outputs = [
+            Output(each.request.id, now_has - 1, now_has == each.request.output_tokens, each.cached)
+            for each, had in before
+            if (now_has := self._decoding.generated(each)) > had
+        ]
+        return Step(started=now, duration_s=end - now, outputs=outputs)
 
-    def _schedule(self) -> list[tuple[_Sequence, int]]:
-        budget = self._batch_tokens
-        batch: list[tuple[_Sequence, int]] = []
+    def begin(self, now: float, *, most: int = _FOREVER) -> float | None:
+        """Begin to compute: one batch, or as many as nothing but decoding changes.
+
+        Args:
+            now: The caller's time in seconds.
+            most: Iterations at most.
+
+        Returns:
+            When it will be done; None if there is nothing to do.
+        """
+        preemptions = self.counters.preemptions
+        prefills = self._schedule()
+        if self.counters.preemptions > preemptions:
+            most = 1  # nobody was admitted; in the next iteration somebody may be
+        count, context = self._decoding.count, self._decoding.context
+        if prefills:
+            chunks = [Chunk(tokens, each.computed) for each, tokens in prefills]
+            duration = self.profile.step_s(chunks, count, context)
+            self._work = _Work(now, prefills, DecodeRun(duration, 0.0, 1))
+        elif count:
+            run = self.profile.decode_run(count, context)
+            iterations = min(most, run.iterations, self._decoding.until_end())
+            if iterations > 1:
+                # The first iteration's blocks are taken.
+                spare = self.cache.spare_blocks + self._decoding.blocks(1)
+                iterations = max(1, self._decoding.fitting(spare, iterations))
+            self._work = _Work(now, prefills, run, iterations)
+        else:
+            return None
+        return now + self._work.duration(self._work.iterations)
+
+    def interrupt(self, at: float) -> float:
+        """Let what was begun end with the first iteration that is done at ``at`` or later.
+
+        Returns:
+            When that is.
+        """
+        work = self._work
+        assert work is not None
+        if work.iterations > 1:
+            steps = range(1, work.iterations)
+            work.iterations = 1 + bisect_left(steps, at - work.started, key=work.duration)
+        return work.started + work.duration(work.iterations)
+
+    def finish(self) -> list[Output]:
+        """End what was begun.
+
+        Returns:
+            The first and the last token of every sequence that got one.
+        """
+        work = self._work
+        assert work is not None
+        self._work = None
+        more = self._decoding.blocks(work.iterations) - self._decoding.blocks(1)
+        self.cache.take(more)
+        self.counters.generation_tokens += self._decoding.count * work.iterations
+        outputs = []
+        for sequence in self._decoding.advance(work.iterations):
+            self._stop(sequence)
+            outputs.append(self._last(sequence))
+        for sequence, tokens in work.prefills:
+            sequence.computed += tokens
+            if sequence.computed == sequence.target:
+                outputs += self._sample(sequence)
+        return outputs
+
+    def _schedule(self) -> list[tuple[Job, int]]:
+        """Take the blocks of the next iteration, and say who prefills how many tokens in it."""
         preempted = False
-        position = 0
-        while position < len(self._running) and budget > 0:
-            sequence = self._running[position]
-            tokens = min(sequence.target - sequence.computed, budget)
-            while not self._grow(sequence, tokens):
+        while self._decoding.blocks(1) > self.cache.spare_blocks:
+            self._preempt()
+            preempted = True
+        self.cache.take(self._decoding.blocks(1))
+        budget = self._batch_tokens - self._decoding.count
+        batch: list[tuple[Job, int]] = []
+        partial = self._partial
+        if partial is not None:
+            tokens = min(partial.target - partial.computed, budget)
+            new = self._blocks(partial.computed + tokens) - self._blocks(partial.computed)
+            if new > self.cache.spare_blocks:
+                self._preempt()
                 preempted = True
-                victim = self._running.pop()
-                self._preempt(victim)
-                if victim is sequence:
-                    break
             else:
-                batch.append((sequence, tokens))
+                self._chunk(partial, tokens, new)
+                batch.append((partial, tokens))
                 budget -= tokens
-                position += 1
         if not preempted:
             self._admit(batch, budget)
         return batch
 
-    def _admit(self, batch: list[tuple[_Sequence, int]], budget: int) -> None:
+    def _admit(self, batch: list[tuple[Job, int]], budget: int) -> None:
+        cache = self.cache
         while self._waiting and budget > 0 and len(self._running) < self._max_sequences:
             sequence = self._waiting[0]
             # The last token is always computed: its logits give the next one.
-            reusable = (sequence.target - 1) // self.cache.block_tokens
-            blocks = self.cache.lookup(sequence.request.hashes[:reusable])
-            hit = len(blocks) * self.cache.block_tokens
+            reusable = (sequence.target - 1) // cache.block_tokens
+            chain = sequence.request.hashes[:reusable]
+            found = cache.lookup(chain)
+            hit = found * cache.block_tokens
             tokens = min(sequence.target - hit, budget)
-            if not self.cache.can_take(blocks, self._blocks(hit + tokens) - len(blocks)):
+            new = self._blocks(hit + tokens) - found
+            if found + new > cache.spare_blocks and not cache.fits(chain[:found], new):
                 return
-            self.cache.hold(blocks)
-            sequence.blocks = blocks
-            sequence.committed = len(blocks)
+            sequence.named = list(chain[:found])
+            cache.hold(sequence.named)
+            sequence.covered = found
             sequence.computed = hit
-            self._grow(sequence, tokens)
             if sequence.cached < 0:
                 sequence.cached = hit
                 self.counters.prefix_queries += sequence.request.prompt_tokens
                 self.counters.prefix_hits += hit
-            self._running.append(self._waiting.popleft())
+            self._running[sequence.request.id] = self._waiting.popleft()
+            self._chunk(sequence, tokens, new)
             batch.append((sequence, tokens))
             budget -= tokens
 
-    def _grow(self, sequence: _Sequence, tokens: int) -> bool:
-        missing = self._blocks(sequence.computed + tokens) - len(sequence.blocks)
-        blocks = self.cache.allocate(max(missing, 0))
-        if blocks is None:
-            return False
-        sequence.blocks.extend(blocks)
-        return True
+    def _chunk(self, sequence: Job, tokens: int, new: int) -> None:
+        self.cache.take(new)
+        self._name(sequence, sequence.computed + tokens)
+        done = sequence.computed + tokens == sequence.target
+        self._partial = None if done else sequence
 
-    def _advance(self, sequence: _Sequence, tokens: int) -> Output | None:
-        sequence.computed += tokens
-        full = min(sequence.computed // self.cache.block_tokens, len(sequence.request.hashes))
-        for index in range(sequence.committed, full):
-            self.cache.commit(sequence.blocks[index], sequence.request.hashes[index])
-        sequence.committed = max(sequence.committed, full)
-        if sequence.computed < sequence.target:
-            return None
-        index = sequence.generated
+    def _name(self, sequence: Job, tokens: int) -> None:
+        """Make the blocks of the first ``tokens`` findable."""
+        hashes = sequence.request.hashes
+        full = min(tokens // self.cache.block_tokens, len(hashes))
+        if full > sequence.covered:
+            sequence.named += self.cache.name(hashes[sequence.covered : full])
+            sequence.covered = full
+
+    def _sample(self, sequence: Job) -> list[Output]:
+        """The token that a whole prefill gives, if it is the first or the last one."""
         sequence.generated += 1
-        sequence.target += 1
         self.counters.generation_tokens += 1
-        if index == 0:
+        first = sequence.generated == 1
+        if first:
             self.counters.prompt_tokens += sequence.request.prompt_tokens
-        finished = sequence.generated == sequence.request.output_tokens
-        if finished:
-            self._running.remove(sequence)
-            self._free(sequence)
-        return Output(sequence.request.id, index, finished, sequence.cached)
+        if sequence.generated == sequence.request.output_tokens:
+            self._stop(sequence)
+            return [self._last(sequence)]
+        self._decoding.add(sequence)
+        return [Output(sequence.request.id, 0, False, sequence.cached)] if first else []
 
-    def _preempt(self, sequence: _Sequence) -> None:
-        self._free(sequence)
+    @staticmethod
+    def _last(sequence: Job) -> Output:
+        return Output(sequence.request.id, sequence.generated - 1, True, sequence.cached)
+
+    def _preempt(self) -> None:
+        sequence = next(reversed(self._running.values()))
+        self._stop(sequence)
+        sequence.target = sequence.request.prompt_tokens + sequence.generated
         sequence.computed = 0
         self.counters.preemptions += 1
         self._waiting.appendleft(sequence)
 
-    def _free(self, sequence: _Sequence) -> None:
-        self.cache.release(sequence.blocks)
-        sequence.blocks = []
-        sequence.committed = 0
+    def _stop(self, sequence: Job) -> None:
+        """Take a sequence out of the batch; its blocks are free, with their content."""
+        if sequence.since >= 0:
+            self._decoding.remove(sequence)
+        if sequence is self._partial:
+            self._partial = None
+        del self._running[sequence.request.id]
+        self._name(sequence, sequence.computed)
+        nameless = self._blocks(sequence.computed) - len(sequence.named)
+        self.cache.release(sequence.named, nameless)
+        sequence.named = []
+        sequence.covered = 0
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.cache.block_tokens)

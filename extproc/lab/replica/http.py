@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 
 from extproc.lab.replica.cache import BYTES_PER_TOKEN, BlockCache, chain_hashes
 from extproc.lab.replica.driver import EngineDriver
-from extproc.lab.replica.engine import Engine, Output
+from extproc.lab.replica.engine import Engine
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.replica.metrics import ReplicaMetrics
 from extproc.lab.replica.openai import (
@@ -26,6 +26,7 @@ from extproc.lab.replica.openai import (
     usage,
     whole_choice,
 )
+from extproc.lab.replica.request import Output
 from extproc.lab.replica.requestlog import ReceivedRequest, RequestLog
 
 ENTRY = web.RequestKey("entry", ReceivedRequest)
@@ -40,8 +41,8 @@ class ReplicaSettings:
         model: Listed by ``/v1/models``; any model name is served.
         profile: A key of ``latency.PROFILES``.
         cache_tokens: Capacity of the prefix cache; 0 takes the profile's.
-        max_sequences: Sequences that may run at once.
-        batch_tokens: Tokens that one step may compute.
+        max_sequences: Sequences that may run at once; 0 takes the profile's.
+        batch_tokens: Tokens that one step may compute; 0 takes the profile's.
         max_model_len: The model's context in tokens, prompt and output together.
         truncate: Whether longer prompts are cut, so that bodies of any size can be sent, instead
             of refused as vLLM does.
@@ -52,8 +53,8 @@ class ReplicaSettings:
     model: str = "llama-3.1-70b"
     profile: str = DEFAULT_PROFILE
     cache_tokens: int = 0
-    max_sequences: int = 256
-    batch_tokens: int = 8192
+    max_sequences: int = 0
+    batch_tokens: int = 0
     max_model_len: int = 131_072
     truncate: bool = True
     speed: float = 1.0

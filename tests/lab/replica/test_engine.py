@@ -5,15 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.lab.replica.cache import BlockCache
-from extproc.lab.replica.engine import Engine, Output, Request
-from extproc.lab.replica.latency import PROFILES
+from extproc.lab.replica.engine import Engine
+from extproc.lab.replica.latency import PROFILES, Chunk
+from extproc.lab.replica.request import Output, Request
 
 H100 = PROFILES["llama-3.1-70b/8xh100"]
 
 
-def make_engine(
-    capacity: int = 100_000, max_sequences: int = 256, batch_tokens: int = 8192
-) -> Engine:
+def make_engine(capacity: int = 100_000, max_sequences: int = 0, batch_tokens: int = 0) -> Engine:
     return Engine(
         H100, BlockCache(capacity), max_sequences=max_sequences, batch_tokens=batch_tokens
     )
@@ -47,8 +46,8 @@ def test_one_request_prefills_then_decodes() -> None:
         (2, True),
     ]
     first, second, third = (at for at, _ in outputs)
-    assert first == pytest.approx((6 + 40.5 + 0.19) / 1000)
-    assert second - first == pytest.approx((10 + 0.033 + 0.012) / 1000)
+    assert first == pytest.approx(0.0453, abs=0.0001)
+    assert second - first == pytest.approx(0.0101, abs=0.0001)
     assert third > second
     assert engine.counters.prompt_tokens == 1000
     assert engine.counters.generation_tokens == 3
@@ -64,6 +63,26 @@ def test_a_second_equal_prompt_hits_all_but_its_last_block() -> None:
     assert outputs[0][1].cached_tokens == 1008
     assert engine.counters.prefix_queries == 2048
     assert engine.counters.prefix_hits == 1008
+
+
+def test_equal_prompts_that_start_in_one_step_are_computed_once() -> None:
+    engine = make_engine()
+    for name in ("a", "b", "c"):
+        engine.add(Request(name, 1024, 1, hashes(1, 1024)))
+    end, outputs = drain(engine)
+    assert [output.cached_tokens for _, output in outputs] == [0, 1008, 1008]
+    assert end == pytest.approx(H100.prefill_s([Chunk(1024, 0), *[Chunk(16, 1008)] * 2]))
+    assert engine.cache.held_blocks == 0
+
+
+def test_the_profile_sets_the_limits_unless_told() -> None:
+    engine = make_engine()
+    engine.add(Request("a", 20_000, 1))
+    engine.add(Request("b", 16, 1))
+    engine.step(0.0)
+    assert (engine.running, engine.waiting) == (1, 1)
+    with pytest.raises(ValueError, match="4 sequences cannot decode in steps of 3 tokens"):
+        make_engine(max_sequences=4, batch_tokens=3)
 
 
 def test_the_answer_is_cached_for_the_next_turn() -> None:
@@ -124,7 +143,7 @@ def test_an_aborted_request_gives_its_blocks_back() -> None:
     assert not engine.abort("a")
     assert engine.running == 1
     assert engine.cache.held_blocks == 63
-    assert len(engine.cache.lookup(hashes(1, 1000))) == 62
+    assert engine.cache.lookup(hashes(1, 1000)) == 62
 
 
 @pytest.mark.parametrize(("prompt", "output"), [(0, 1), (1, 0), (150, 11)])
@@ -144,21 +163,20 @@ Shape = tuple[int, int, int]  # chain, prompt tokens, output tokens
         max_size=12,
     ),
     st.integers(1, 4),
-    st.integers(1, 64),
+    st.integers(4, 64),
 )
 def test_every_request_is_answered_within_budget_and_capacity(
     shapes: Sequence[Shape], max_sequences: int, batch_tokens: int
 ) -> None:
     engine = make_engine(160, max_sequences, batch_tokens)
-    for number, (chain, prompt, output) in enumerate(shapes):
-        engine.add(Request(str(number), prompt, output, hashes(chain, prompt + output)))
+    fill(engine, shapes)
     tokens = dict.fromkeys(map(str, range(len(shapes))), 0)
     while step := engine.step(0.0):
         assert engine.cache.held_blocks <= 10
         assert engine.running <= max_sequences
-        assert len(step.outputs) <= batch_tokens
+        assert len(step.outputs) <= max_sequences
         # A step cannot take longer than a prefill of the whole budget behind the longest context.
-        assert step.duration_s < (10 + 0.1 * batch_tokens + 1) / 1000
+        assert step.duration_s < (11 + 0.1 * batch_tokens) / 1000
         for token in step.outputs:
             assert token.index == tokens[token.id]
             assert 0 <= token.cached_tokens < shapes[int(token.id)][1]
@@ -166,3 +184,62 @@ def test_every_request_is_answered_within_budget_and_capacity(
     assert list(tokens.values()) == [output for _, _, output in shapes]
     assert engine.cache.held_blocks == 0
     assert engine.counters.prefix_queries == sum(prompt for _, prompt, _ in shapes)
+    assert engine.counters.generation_tokens == sum(output for _, _, output in shapes)
+
+
+def fill(engine: Engine, shapes: Sequence[Shape]) -> None:
+    for number, (chain, prompt, output) in enumerate(shapes):
+        engine.add(Request(str(number), prompt, output, hashes(chain, prompt + output)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 120), st.integers(1, 30)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.lists(st.floats(0.001, 0.3), max_size=4),
+    st.sampled_from([160, 400, 4000]),
+)
+def test_leaps_give_what_single_steps_give(
+    shapes: Sequence[Shape], arrivals: Sequence[float], capacity: int
+) -> None:
+    """First and last tokens come at the same times, also when requests arrive meanwhile."""
+    late = [(9, 40, 9)] * len(arrivals)
+    stepping, leaping = make_engine(capacity, 4, 64), make_engine(capacity, 4, 64)
+    times = sorted(arrivals)
+
+    fill(stepping, shapes)
+    expected, now, due = {}, 0.0, 0
+    while (step := stepping.step(now)) or due < len(times):
+        now = now + step.duration_s if step else times[due]
+        for output in step.outputs if step else ():
+            if output.index == 0 or output.finished:
+                expected[output.id, output.index] = (now, output)
+        while due < len(times) and times[due] <= now:
+            stepping.add(Request(f"late{due}", *late[due][1:]))
+            due += 1
+
+    fill(leaping, shapes)
+    got, now, due = {}, 0.0, 0
+    while (end := leaping.begin(now)) or due < len(times):
+        while end is not None and due < len(times) and times[due] <= end:
+            end = leaping.interrupt(times[due])
+            leaping.add(Request(f"late{due}", *late[due][1:]))
+            due += 1
+        if end is None:
+            now = times[due]
+            leaping.add(Request(f"late{due}", *late[due][1:]))
+            due += 1
+            continue
+        now = end
+        for output in leaping.finish():
+            got[output.id, output.index] = (now, output)
+
+    assert got.keys() == expected.keys()
+    for key, (at, output) in expected.items():
+        assert got[key][0] == pytest.approx(at)
+        assert got[key][1] == output
+    assert leaping.counters == stepping.counters
+    assert leaping.cache.held_blocks == 0
