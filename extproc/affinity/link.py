@@ -1,5 +1,6 @@
 """Calls to the shared store: each with a deadline, each failure counted and named."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from extproc.affinity.store import StoreError, StoreStatus
 
 BACKGROUND_DEADLINE_S = 2.0
 """For calls that no request waits for: a slow store should still get them."""
+
+_CONNECTIONS = 8
+"""Connections to open ahead: as many as a busy router uses at once."""
 
 
 class Link:
@@ -38,6 +42,16 @@ class Link:
             StoreError: No answer in time, or an error for one.
         """
         return await self.guard(self._scripts.run(script, keys, args))
+
+    async def warm(self) -> None:
+        """See whether the store answers, and do now what the first requests would wait for.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        await self.guard(self._scripts.load())
+        # Each takes a connection of its own, and leaves it open.
+        await self.guard(asyncio.gather(*(self.client.ping() for _ in range(_CONNECTIONS))))
 
     async def guard(self, call: Awaitable[Any], deadline_s: float = BACKGROUND_DEADLINE_S) -> Any:
         """Await a call for at most ``deadline_s``.

@@ -38,6 +38,11 @@ class Outbox:
         self._stopping = False
         self.suspended = False
 
+    @property
+    def waiting(self) -> int:
+        """How many news wait to be sent."""
+        return len(self._news)
+
     def start(self) -> None:
         """Begin to send in the background."""
         self._sender = asyncio.create_task(self._send(), name="affinity-outbox")

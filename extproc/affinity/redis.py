@@ -25,6 +25,9 @@ _REASONS = {
     5: Reason.BASELINE,
     6: Reason.OBSERVING,
 }
+_TOLD_AT_ONCE = 16
+"""News in waiting beyond which adopted reservations do not add to them: releases come first."""
+
 _IDLE_S = 600.0
 """Seconds after which an unused pool gets no signs of life any more."""
 
@@ -77,13 +80,13 @@ class RedisStore:
                     await self._share.reclaim(pool, self._router, silence_s=-1)
         await self._link.client.aclose()
 
-    async def ping(self) -> None:
-        """See whether the store answers at all.
+    async def warm(self) -> None:
+        """See whether the store answers, and do now what the first requests would wait for.
 
         Raises:
-            StoreError: It does not.
+            StoreError: The store does not answer.
         """
-        await self._link.guard(self._link.client.ping())
+        await self._link.warm()
 
     async def reserve(self, reservation: Reservation) -> Decision:
         """See ``AffinityStore.reserve``."""
@@ -116,10 +119,19 @@ class RedisStore:
         await self._reserve(pool, replace(reservation, hold=False))
 
     def adopt(self, reservation: Reservation, decision: Decision) -> None:
-        """Hold a reservation that was decided elsewhere; the next ``sync_all`` will tell it."""
+        """Hold a reservation that was decided elsewhere.
+
+        It is told at once while little else is to be told, so that the next turn finds its
+        replica; in any case the next ``sync_all`` tells that it is held.
+        """
         pool = self._pool(reservation.pool, reservation.policy)
         self._hold(pool, reservation, decision)
         pool.dirty = True
+        if self._outbox.waiting < _TOLD_AT_ONCE:
+            replica = decision.ranked[0]
+            self._outbox.tell(
+                reservation.pool, lambda: self._settle(reservation, elsewhere=replica, ok=True)
+            )
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
@@ -292,7 +304,11 @@ class RedisStore:
             await self._link.run("withdraw", keys, [reservation.id])
 
     async def _release_all(self, pool: str, ids: Sequence[str]) -> None:
-        await self._share.release(self._pools[pool], list(ids))
+        directory = self._pools[pool]
+        # What was adopted since is held all the same.
+        ended = [each for each in ids if each not in directory.held]
+        if ended:
+            await self._share.release(directory, ended)
 
     def _hold(self, pool: PoolDirectory, reservation: Reservation, decision: Decision) -> None:
         pool.held[reservation.id] = Held(reservation, decision, time.monotonic())

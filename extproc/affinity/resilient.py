@@ -55,7 +55,7 @@ class ResilientStore:
         """See ``AffinityStore.start``."""
         await self._shared.start()
         try:
-            await self._shared.ping()
+            await self._shared.warm()
         except StoreError as error:
             self._trip(error)
         self._keeper = asyncio.create_task(self._keep(), name="affinity-keeper")
@@ -181,7 +181,7 @@ class ResilientStore:
                 log.exception("synchronizing with the shared store failed")
 
     async def _recover(self) -> None:
-        await self._shared.ping()
+        await self._shared.warm()
         await self._shared.sync_all()
         self._shared.resume()
         await self._replay()

@@ -31,6 +31,15 @@ class Scripts:
             for name, text in self._texts.items()
         }
 
+    async def load(self) -> None:
+        """Send all texts ahead of their first use.
+
+        Raises:
+            redis.exceptions.RedisError: The server refused them or cannot be reached.
+        """
+        for text in self._texts.values():
+            await self._client.script_load(text)
+
     async def run(self, name: str, keys: Sequence[bytes], args: Sequence[Value]) -> Any:
         """Run one script. On a lost connection it is run again: all scripts may be repeated.
 

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from extproc.affinity import MemoryStore, RedisStore, Reservation, ResilientStore, StoreError
 from extproc.affinity.connect import connect
+from extproc.affinity.store import moved
 from extproc.routing import Policy, Reason, Strategy, rendezvous
 from tests.affinity.test_agreement import REPLICAS, fingerprint
 from tests.valkey import Valkey
@@ -105,6 +107,14 @@ async def test_every_key_ends_and_shares_the_hash_tag(shared_valkey: Valkey, poo
         for key in keys:
             assert await store._link.client.ttl(key) > 0, key
             assert key.startswith(b"prefix-extproc:{pool-")
+
+
+async def test_a_start_leaves_nothing_for_the_first_request_to_wait_for(valkey: Valkey) -> None:
+    async with resilient(valkey, "a") as store:
+        link = store._shared._link
+        digests = link._scripts._digests.values()
+        assert await link.client.script_exists(*digests) == [True] * len(digests)
+        assert len(await link.client.client_list()) >= 8
 
 
 async def test_counts_return_to_zero(shared_valkey: Valkey, pool: str) -> None:
@@ -323,6 +333,48 @@ async def test_a_router_taken_for_dead_can_die_again(shared_valkey: Valkey, pool
         assert (await load(alive, pool))[0] == 1
         await dead._link.client.aclose()
         await until(taken_back)
+
+
+async def test_an_answer_that_came_too_late_is_corrected(
+    shared_valkey: Valkey, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store chose, but the router has decided alone: that is what counts."""
+    async with router(shared_valkey, "b") as other:
+        shared = RedisStore(connect(shared_valkey.url), router="a", deadline_s=5.0)
+        store = ResilientStore(shared, MemoryStore(), heartbeat_s=60.0)
+        await store.start()
+        asked = reservation(pool, (1, 2))
+        theirs, ours = asked.candidates[:2]
+        store._local.reserve_now(replace(moved(asked, ours), id="warm", hold=False))
+        ask = shared._reserve
+
+        async def late(*args: Any) -> Any:
+            monkeypatch.setattr(shared, "_reserve", ask)
+            assert shared._pools[pool].names((await ask(*args))[3:4]) == (theirs,)
+            raise StoreError("no answer within 10 ms")
+
+        monkeypatch.setattr(shared, "_reserve", late)
+        decision = await store.reserve(asked)
+        assert (decision.ranked[0], decision.shared) == (ours, False)
+
+        async def corrected() -> bool:
+            look = reservation(pool, (1, 2, 3), hold=False, matched_only=True)
+            return (await other.reserve(look)).ranked[:1] == (ours,)
+
+        await until(corrected, seconds=5)
+        states = await other.snapshot(pool)
+        assert {name: state.in_flight for name, state in states.items() if state.in_flight} == {
+            ours: 1
+        }
+        look = reservation(pool, (1, 2, 4), candidates=[theirs], hold=False)
+        assert (await other.reserve(look)).reason is Reason.COLD
+        store.release(asked.id)
+
+        async def empty() -> bool:
+            return await load(other, pool) == (0, 0)
+
+        await until(empty, seconds=5)
+        await store.close()
 
 
 async def test_an_outage_teaches_who_served(valkey: Valkey, pool: str) -> None:
