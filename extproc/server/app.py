@@ -1,7 +1,6 @@
 """One process of the server: start, serve, drain, end."""
 
 import asyncio
-import gc
 import multiprocessing
 import signal
 import socket
@@ -18,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from extproc import __version__
 from extproc.affinity import open_store, redact
+from extproc.server import process_memory
 from extproc.server.admin import Admin
 from extproc.server.health import SERVICE, Health
 from extproc.server.metrics import Metrics
@@ -183,9 +183,7 @@ def serve(settings: Settings) -> None:
             loop.add_reader(parent.sentinel, orphaned)
         await app.run()
 
-    # What was imported lives for ever: full collections, which stop the process, need not walk it.
-    gc.collect()
-    gc.freeze()
+    process_memory.settle()
     asyncio.run(main())
 
 
