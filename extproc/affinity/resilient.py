@@ -29,7 +29,8 @@ class ResilientStore:
     Every decision is also recorded in the memory, so it is warm when it is needed. After
     ``_FAILURES_TO_OPEN`` failures in a row the breaker opens: no request waits for the store until
     a probe in the background has found it, put this router's share right and told it the affinity
-    learned meanwhile.
+    learned meanwhile. Calls that fail together count once: one short stall is no outage, however
+    many requests it met.
 
     Args:
         shared: The store of all routers.
@@ -71,10 +72,11 @@ class ResilientStore:
     async def reserve(self, reservation: Reservation) -> Decision:
         """See ``AffinityStore.reserve``; never raises ``StoreError``."""
         if not self._open:
+            failures = self._failures
             try:
                 decision = await self._shared.reserve(reservation)
             except StoreError as error:
-                self._failed(error)
+                self._failed(error, failures)
             else:
                 self._failures = 0
                 if decision.ranked:
@@ -149,8 +151,10 @@ class ResilientStore:
             if len(self._learned) > _LEARNED:
                 self._learned.popitem(last=False)
 
-    def _failed(self, error: StoreError) -> None:
-        self._failures += 1
+    def _failed(self, error: StoreError, before: int) -> None:
+        """Count a failure, unless another was counted since the call began."""
+        if self._failures == before:
+            self._failures += 1
         if self._failures >= _FAILURES_TO_OPEN and not self._open:
             self._trip(error)
 
@@ -168,6 +172,7 @@ class ResilientStore:
         """
         while not self._closing:
             await asyncio.sleep(_PROBE_S if self._open else self._heartbeat_s)
+            failures = self._failures
             try:
                 if self._open:
                     await self._recover()
@@ -176,7 +181,7 @@ class ResilientStore:
                     await self._replay()
             except StoreError as error:
                 if not self._open:
-                    self._failed(error)
+                    self._failed(error, failures)
             except Exception:
                 log.exception("synchronizing with the shared store failed")
 

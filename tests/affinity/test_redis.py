@@ -249,6 +249,29 @@ async def test_a_silent_store_costs_no_more_than_the_deadline(valkey: Valkey, po
         await until(exact)
 
 
+async def test_calls_that_fail_together_are_one_failure(
+    shared_valkey: Valkey, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with resilient(shared_valkey, "a") as store:
+
+        async def stalled(*_: Any) -> Any:
+            await asyncio.sleep(0.01)
+            raise StoreError("no answer within 10 ms")
+
+        ask = store._shared._reserve
+        monkeypatch.setattr(store._shared, "_reserve", stalled)
+        for _ in range(4):
+            await asyncio.gather(*(store.reserve(reservation(pool)) for _ in range(50)))
+        assert store.status().breaker == "closed"
+        monkeypatch.setattr(store._shared, "_reserve", ask)
+        assert (await store.reserve(reservation(pool))).shared
+        monkeypatch.setattr(store._shared, "_reserve", stalled)
+        for _ in range(5):
+            assert store.status().breaker == "closed"
+            await store.reserve(reservation(pool))
+        assert store.status().breaker == "open"
+
+
 async def test_absent_at_start_is_no_error(valkey: Valkey, pool: str) -> None:
     valkey.stop()
     async with resilient(valkey, "a") as store:
