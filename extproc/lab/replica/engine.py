@@ -83,6 +83,17 @@ class Engine:
         return len(self._waiting)
 
     @property
+    def busy(self) -> bool:
+        """Whether something was begun that is not finished."""
+        return self._work is not None
+
+    @property
+    def prefilled(self) -> tuple[str, int] | None:
+        """Who is in the midst of its prefill: its id and the tokens it has; None for nobody."""
+        partial = self._partial
+        return (partial.request.id, partial.computed) if partial is not None else None
+
+    @property
     def max_request_tokens(self) -> int:
         """The most tokens, prompt and output together, that a request may have."""
         return self.cache.capacity_blocks * self.cache.block_tokens

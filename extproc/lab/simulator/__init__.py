@@ -1,0 +1,1 @@
+"""A pool in virtual time: simulated engines, and the code that routes, on one clock."""

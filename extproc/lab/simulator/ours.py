@@ -1,0 +1,56 @@
+"""The strategies that serve traffic, by the very code that serves it."""
+
+from collections.abc import Sequence
+
+from extproc.affinity.memory import MemoryStore
+from extproc.affinity.store import Reservation
+from extproc.lab.simulator.calls import Call, fingerprint
+from extproc.lab.simulator.fleet import Fleet
+from extproc.pool_settings import PoolSettings
+from extproc.server.question import in_order
+
+POOL = "simulated"
+
+
+class StoreRouter:
+    """A router with a store of its own.
+
+    Args:
+        fleet: The replicas and the clock.
+        settings: The pool's.
+    """
+
+    def __init__(self, fleet: Fleet, settings: PoolSettings) -> None:
+        self._fleet = fleet
+        self._settings = settings
+        self._store = MemoryStore(entries=2_000_000, clock=fleet.clock_us)
+        self._numbers = {name: number for number, name in enumerate(fleet.names)}
+        # As a pool whose list of replicas is configured: known before the first request.
+        self._store.join(POOL, fleet.names)
+
+    def choose(self, call: Call, members: Sequence[int]) -> int:
+        """See ``Router.choose``."""
+        settings = self._settings
+        print_ = fingerprint(call, prefix_length=settings.length)
+        addresses = tuple([self._fleet.names[member] for member in members])
+        decision = self._store.reserve_now(
+            Reservation(
+                str(call.number),
+                POOL,
+                in_order(addresses, settings.strategy, print_),
+                settings.policy,
+                print_,
+            )
+        )
+        return self._numbers[decision.ranked[0]]
+
+    def first_token(self, call: Call) -> None:
+        """The router does not see it: heads of responses come before."""
+
+    def ended(self, call: Call) -> None:
+        """See ``Router.ended``."""
+        self._store.release(str(call.number))
+
+    def left(self, replica: int) -> None:
+        """See ``Router.left``."""
+        self._store.leave(POOL, self._fleet.names[replica])
