@@ -117,7 +117,7 @@ def write_chart(
         ylim=(0, 101),
     )
     times.grid(visible=True, which="both", alpha=0.25)
-    times.legend(loc="upper left")
+    times.legend(loc="lower right")
 
     width = 0.8 / len(outcomes)
     for index, (outcome, color) in enumerate(zip(outcomes, colors, strict=True)):
