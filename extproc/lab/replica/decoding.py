@@ -86,8 +86,10 @@ class Decoding:
     def blocks(self, iterations: int) -> int:
         """New blocks that the next iterations need."""
         size = len(self._phases)
-        rounds, rest = divmod(iterations, size)
         first = self._iteration
+        if iterations == 1:
+            return self._phases[first % size]
+        rounds, rest = divmod(iterations, size)
         return rounds * self.count + sum(
             self._phases[(first + step) % size] for step in range(rest)
         )
