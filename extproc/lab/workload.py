@@ -2,11 +2,12 @@
 
 import itertools
 import json
+import math
 import random
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from extproc.lab.replica.cache import BLOCK_TOKENS, BYTES_PER_TOKEN, chain_hashes
 from extproc.lab.replica.openai import output_bytes, prompt_tokens, read_generation
@@ -29,6 +30,7 @@ class Conversation:
         turns: The user's messages, in order.
         output_tokens: Tokens of each answer.
         think_s: Pause between an answer's end and the next turn.
+        answers: Tokens of each answer where they differ; empty: all as ``output_tokens``.
     """
 
     at_s: float
@@ -36,6 +38,11 @@ class Conversation:
     turns: Sequence[str]
     output_tokens: int
     think_s: float = 0.0
+    answers: Sequence[int] = ()
+
+    def answer_tokens(self, turn: int) -> int:
+        """Tokens of the answer to one turn, 0 for the first."""
+        return self.answers[turn] if self.answers else self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,9 @@ class Workload:
             turn: 0 for the first.
             answers: What was answered to the turns before.
         """
-        messages: list[Message] = [{"role": "system", "content": conversation.system}]
+        messages: list[Message] = []
+        if conversation.system:
+            messages.append({"role": "system", "content": conversation.system})
         for number in range(turn):
             messages.append({"role": "user", "content": conversation.turns[number]})
             messages.append({"role": "assistant", "content": answers[number]})
@@ -75,7 +84,7 @@ class Workload:
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": messages,
-            "max_tokens": conversation.output_tokens,
+            "max_tokens": conversation.answer_tokens(turn),
             "temperature": 0,
             "ignore_eos": True,
             "stream": True,
@@ -170,27 +179,115 @@ def chats(
     )
 
 
+def sharegpt_like(
+    *,
+    seed: int,
+    requests: int,
+    rate: float,
+    think_s: float = 2.0,
+    model: str = "llama-3.1-70b",
+) -> Workload:
+    """Conversations of ShareGPT's published lengths, with text of their own.
+
+    27 % have one turn (CachedAttention, USENIX ATC 2024: 73 % have several), the others a
+    geometric number, 5.75 turns in the mean over all (ibid.), and at most 20. A turn says 161
+    tokens and is answered with 338 in the mean (PagedAttention, SOSP 2023, figure 11), log-normal
+    with a sigma of 0.8 and at most 2,048. Nothing is shared between conversations.
+
+    Args:
+        seed: Of everything drawn.
+        requests: Turns of all conversations.
+        rate: Turns per second in the mean, if answers took no time: conversations begin so often,
+            a Poisson process.
+        think_s: Mean pause between an answer's end and the next turn, exponential over
+            conversations.
+        model: Name of the model.
+    """
+    draw = random.Random(seed)
+    conversations: list[Conversation] = []
+    left = requests
+    for at_s in _arrivals(draw, rate / _CHAT_TURNS):
+        turns = min(left, _chat_turns(draw))
+        left -= turns
+        texts = [_text(draw, _length(draw, 161)) for _ in range(turns)]
+        answers = [_length(draw, 338) for _ in range(turns)]
+        pause_s = draw.expovariate(1 / think_s)
+        conversations.append(Conversation(at_s, "", texts, 338, pause_s, answers))
+        if not left:
+            break
+    name = (
+        f"{requests} turns of {len(conversations)} ShareGPT-like conversations, {rate:g} turns/s, "
+        "161 tokens said and 338 answered in the mean"
+    )
+    return Workload(name, model, conversations)
+
+
+_CHAT_TURNS = 5.75
+
+
+def _chat_turns(draw: random.Random) -> int:
+    if draw.random() < 0.27:
+        return 1
+    more = (_CHAT_TURNS - 0.27) / 0.73 - 2  # in the mean, beyond two
+    return min(20, 2 + int(math.log(1 - draw.random()) / math.log(more / (1 + more))))
+
+
+def _length(draw: random.Random, mean: float) -> int:
+    return round(min(max(mean * draw.lognormvariate(-0.32, 0.8), 4), 2048))
+
+
+def at_speed(workload: Workload, speed: float) -> Workload:
+    """The same requests, all times between them divided by ``speed``."""
+    return replace(
+        workload,
+        conversations=[
+            replace(chat, at_s=chat.at_s / speed, think_s=chat.think_s / speed)
+            for chat in workload.conversations
+        ],
+    )
+
+
+class Lookup(NamedTuple):
+    """What an endless cache holds of one prompt.
+
+    Attributes:
+        tokens: Of the prompt.
+        cached: Of these, tokens in the cache.
+    """
+
+    tokens: int
+    cached: int
+
+
 def infinite_cache_hit_rate(workload: Workload) -> float:
-    """Share of prompt tokens that one replica with an endless cache would find in it.
+    """Share of prompt tokens that one replica with an endless cache would find in it."""
+    lookups = infinite_cache(workload)
+    queries = sum(lookup.tokens for lookup in lookups)
+    return sum(lookup.cached for lookup in lookups) / queries if queries else 0.0
+
+
+def infinite_cache(workload: Workload) -> list[Lookup]:
+    """What one replica with an endless cache would find in it, request by request.
 
     The bound for every way of routing, by the simulated replica's own rules: whole blocks, and a
     prompt's last token is always computed. Turns count in the order of their earliest start.
     """
     seen: set[int] = set()
-    queries = hits = 0
+    lookups = []
     for body in _bodies(workload):
         generation = read_generation(body, chat=True)
         prompt = generation.prompts[0]
         answer = output_bytes(generation.output_tokens)
         hashes = chain_hashes(prompt + answer, generation.salt)
         tokens = prompt_tokens(prompt)
-        queries += tokens
+        hits = 0
         for value in hashes[: (tokens - 1) // BLOCK_TOKENS]:
             if value not in seen:
                 break
             hits += BLOCK_TOKENS
+        lookups.append(Lookup(tokens, hits))
         seen.update(hashes)
-    return hits / queries if queries else 0.0
+    return lookups
 
 
 def _bodies(workload: Workload) -> Iterator[bytes]:
@@ -201,8 +298,8 @@ def _bodies(workload: Workload) -> Iterator[bytes]:
     )
     for _, number, turn in starts:
         conversation = workload.conversations[number]
-        answer = output_bytes(conversation.output_tokens).decode()
-        yield workload.body(conversation, turn, [answer] * turn)
+        answers = [output_bytes(conversation.answer_tokens(n)).decode() for n in range(turn)]
+        yield workload.body(conversation, turn, answers)
 
 
 def _arrivals(draw: random.Random, rate: float) -> Iterator[float]:

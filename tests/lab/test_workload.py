@@ -1,13 +1,17 @@
 import json
+import statistics
 
 import pytest
 
 from extproc.lab.workload import (
     Conversation,
     Workload,
+    at_speed,
     chats,
+    infinite_cache,
     infinite_cache_hit_rate,
     shared_prefixes,
+    sharegpt_like,
 )
 
 
@@ -74,3 +78,37 @@ def test_turns_find_the_answers_before_them() -> None:
 def test_nothing_shared_is_never_found() -> None:
     workload = shared_prefixes(seed=1, groups=20, requests=20, rate=5, prefix_tokens=50)
     assert infinite_cache_hit_rate(workload) == 0
+
+
+def test_chats_have_sharegpts_lengths() -> None:
+    workload = sharegpt_like(seed=1, requests=20_000, rate=8)
+    assert workload.requests == 20_000
+    turns = [len(chat.turns) for chat in workload.conversations]
+    assert statistics.fmean(turns) == pytest.approx(5.75, rel=0.06)
+    assert sum(number > 1 for number in turns) / len(turns) == pytest.approx(0.73, abs=0.02)
+    said = [len(text) / 4 for chat in workload.conversations for text in chat.turns]
+    answered = [tokens for chat in workload.conversations for tokens in chat.answers]
+    assert statistics.fmean(said) == pytest.approx(161, rel=0.05)
+    assert statistics.fmean(answered) == pytest.approx(338, rel=0.05)
+    assert workload.conversations[-1].at_s == pytest.approx(20_000 / 8, rel=0.05)
+
+
+def test_each_answer_has_its_own_length() -> None:
+    chat = Conversation(0, "", ["one", "two"], 5, answers=[6, 7])
+    bodies = [json.loads(Workload("", "m", [chat]).body(chat, turn, ["x"])) for turn in range(2)]
+    assert [body["max_tokens"] for body in bodies] == [6, 7]
+    assert [message["role"] for message in bodies[1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_a_faster_workload_is_the_same_but_for_the_times() -> None:
+    workload = sharegpt_like(seed=1, requests=30, rate=8)
+    faster = at_speed(workload, 4)
+    assert at_speed(faster, 0.25) == workload
+    assert faster.conversations[3].at_s == workload.conversations[3].at_s / 4
+    assert infinite_cache_hit_rate(faster) == infinite_cache_hit_rate(workload)
+
+
+def test_what_an_infinite_cache_holds_request_by_request() -> None:
+    chats_ = [Conversation(at_s, "s" * 1016, ["a" * 1017], output_tokens=1) for at_s in (0, 1)]
+    # The same prompt again: all whole blocks but what holds the last token.
+    assert infinite_cache(Workload("", "m", chats_)) == [(515, 0), (515, 512)]

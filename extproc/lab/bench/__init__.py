@@ -1,0 +1,1 @@
+"""Benchmarks of the whole deployment on one machine, beside what others published."""
