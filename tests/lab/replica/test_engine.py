@@ -192,6 +192,44 @@ def fill(engine: Engine, shapes: Sequence[Shape]) -> None:
         engine.add(Request(str(number), prompt, output, hashes(chain, prompt + output)))
 
 
+Ends = dict[tuple[str, int], tuple[float, Output]]
+
+
+def arrive(engine: Engine, times: list[float], now: float) -> None:
+    """Add what arrives up to ``now``, and take it from ``times``."""
+    while times and times[0] <= now:
+        engine.add(Request(f"late{len(times)}", 40, 9, hashes(9, 49)))
+        times.pop(0)
+
+
+def run_in_steps(engine: Engine, times: list[float]) -> Ends:
+    ends: Ends = {}
+    now = 0.0
+    while (step := engine.step(now)) or times:
+        now = now + step.duration_s if step else times[0]
+        for output in step.outputs if step else ():
+            if output.index == 0 or output.finished:
+                ends[output.id, output.index] = (now, output)
+        arrive(engine, times, now)
+    return ends
+
+
+def run_in_leaps(engine: Engine, times: list[float]) -> Ends:
+    ends: Ends = {}
+    now = 0.0
+    while (end := engine.begin(now)) or times:
+        if end is None:
+            now = times[0]
+            arrive(engine, times, now)
+            continue
+        while times and times[0] <= end:
+            end = engine.interrupt(times[0])
+            arrive(engine, times, times[0])
+        now = end
+        ends |= {(output.id, output.index): (now, output) for output in engine.finish()}
+    return ends
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -206,38 +244,11 @@ def test_leaps_give_what_single_steps_give(
     shapes: Sequence[Shape], arrivals: Sequence[float], capacity: int
 ) -> None:
     """First and last tokens come at the same times, also when requests arrive meanwhile."""
-    late = [(9, 40, 9)] * len(arrivals)
     stepping, leaping = make_engine(capacity, 4, 64), make_engine(capacity, 4, 64)
-    times = sorted(arrivals)
-
     fill(stepping, shapes)
-    expected, now, due = {}, 0.0, 0
-    while (step := stepping.step(now)) or due < len(times):
-        now = now + step.duration_s if step else times[due]
-        for output in step.outputs if step else ():
-            if output.index == 0 or output.finished:
-                expected[output.id, output.index] = (now, output)
-        while due < len(times) and times[due] <= now:
-            stepping.add(Request(f"late{due}", *late[due][1:]))
-            due += 1
-
     fill(leaping, shapes)
-    got, now, due = {}, 0.0, 0
-    while (end := leaping.begin(now)) or due < len(times):
-        while end is not None and due < len(times) and times[due] <= end:
-            end = leaping.interrupt(times[due])
-            leaping.add(Request(f"late{due}", *late[due][1:]))
-            due += 1
-        if end is None:
-            now = times[due]
-            while due < len(times) and times[due] <= now:
-                leaping.add(Request(f"late{due}", *late[due][1:]))
-                due += 1
-            continue
-        now = end
-        for output in leaping.finish():
-            got[output.id, output.index] = (now, output)
-
+    expected = run_in_steps(stepping, sorted(arrivals))
+    got = run_in_leaps(leaping, sorted(arrivals))
     assert got.keys() == expected.keys()
     for key, (at, output) in expected.items():
         assert got[key][0] == pytest.approx(at)
