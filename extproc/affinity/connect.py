@@ -1,5 +1,6 @@
 """From a store's URL to a client of the right topology."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -24,6 +25,10 @@ _CONNECTIONS = 16
 """A pool's limit: more would only queue in the server, which runs one script at a time."""
 
 
+_QUERY = re.compile(r"\?(?=\w+=)")
+"""Where options begin; any other question mark is a mistake, perhaps in a password."""
+
+
 class StoreUrlError(ValueError):
     """A store URL that cannot be understood. The message shows no credentials."""
 
@@ -40,9 +45,15 @@ class _ThroughSentinels(Redis):
 
 
 def redact(url: str) -> str:
-    """The URL without user, password and query, fit for logs."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """The URL without user, password and query, fit for logs.
+
+    Drops all before the last ``@``, also where a ``/``, ``?`` or ``#`` that is not written in
+    percent makes the URL so wrong that no parser sees a password in it.
+    """
+    base = _QUERY.split(url, maxsplit=1)[0]
+    scheme, found, rest = base.partition("://") if "://" in base else ("", "", base)
+    host = re.split(r"[?#]", rest.rpartition("@")[2], maxsplit=1)[0]
+    return f"{scheme}{found}{'' if host.startswith(':') else host}"
 
 
 def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
@@ -58,10 +69,17 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
     Raises:
         StoreUrlError: The URL is none of these.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text may hold the password
+        raise StoreUrlError(f"store {redact(url)!r}: this is no URL") from None
+    if parts.netloc and "@" in _QUERY.split(url, maxsplit=1)[0].partition(parts.netloc)[2]:
+        raise StoreUrlError(
+            f"store {redact(url)!r}: in user and password write / as %2F, ? as %3F and # as %23"
+        )
     if parts.scheme not in SCHEMES:
         raise StoreUrlError(
-            f"store {redact(url)!r}: unknown scheme {parts.scheme!r}; "
+            f"store {redact(url)!r}: unknown scheme; "
             f"use memory:// or one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
     # The client's own retries are off: a call that timed out may still have run.
@@ -166,7 +184,7 @@ def _hosts(url: str, parts: SplitResult, default_port: int) -> list[tuple[str, i
         except ValueError:
             host, port = None, None
         if not host:
-            raise StoreUrlError(f"store {redact(url)!r}: {each!r} is no host or host:port")
+            raise StoreUrlError(f"store {redact(url)!r}: write host or host:port")
         hosts.append((host, port or default_port))
     return hosts
 

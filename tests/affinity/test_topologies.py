@@ -162,11 +162,12 @@ async def test_tls(tls_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "cure"),
     [
-        ("http://h", "unknown scheme 'http'"),
+        ("http://h", "unknown scheme"),
+        ("redis://[::1", "no URL"),
         ("redis://h/0/1", "at most a database"),
         ("redis://h/x", "'x' is no number"),
-        ("redis://h:port", "no host or host:port"),
-        ("redis://", "no host or host:port"),
+        ("redis://h:port", "write host or host:port"),
+        ("redis://", "write host or host:port"),
         ("redis://a,b", "redis+cluster://"),
         ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs'"),
         ("redis+sentinel://h:26379", "name the service"),
@@ -183,3 +184,28 @@ def test_a_wrong_url_is_named(url: str, cure: str) -> None:
 
 def test_credentials_are_redacted() -> None:
     assert redact("rediss://user:pw@h:1/0?a=b") == "rediss://h:1/0"
+
+
+@pytest.mark.parametrize(
+    "password", ["a/hunter2", "a?hunter2", "a#hunter2", "/hunter2", "a://hunter2"]
+)
+def test_a_password_that_breaks_the_url_is_not_shown(password: str) -> None:
+    with pytest.raises(StoreUrlError, match="write / as %2F") as wrong:
+        connect(f"redis://:{password}@h:1/0")
+    assert "'redis://h:1/0'" in str(wrong.value)
+    assert "hunter2" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis:/:hunter2@h", "redis://:hunter2", "redis://u:hunter2\u2100@h"]
+)
+def test_a_password_in_what_is_no_url_is_not_shown(url: str) -> None:
+    with pytest.raises(StoreUrlError) as wrong:
+        connect(url)
+    assert "hunter2" not in str(wrong.value)
+
+
+def test_a_sentinels_password_may_hold_an_at_sign() -> None:
+    url = "redis+sentinel://h:26379/kv?sentinel_password=a@hunter2"
+    connect(url)
+    assert redact(url) == "redis+sentinel://h:26379/kv"
