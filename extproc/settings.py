@@ -45,6 +45,11 @@ def split_host_port(text: str) -> tuple[str, int]:
     return bare, int(port)
 
 
+def join_host_port(host: str, port: int) -> str:
+    """The opposite of ``split_host_port``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _listen(text: str) -> str:
     if text.startswith("unix:"):
         if not text.startswith("unix:/"):
@@ -83,7 +88,8 @@ class Settings(BaseSettings):
     )
     admin: Annotated[str, BeforeValidator(_admin)] = Field(
         default="127.0.0.1:9003",
-        description="Where `/metrics`, `/healthz`, `/readyz` and `/pools` are; empty for nowhere.",
+        description="Where `/metrics`, `/healthz`, `/readyz` and `/pools` are; empty for nowhere. "
+        "Unset with several workers: behind their ports, `127.0.0.1:9002` + `workers`.",
     )
     workers: int = Field(
         default=1,
@@ -143,17 +149,36 @@ class Settings(BaseSettings):
         default=LogFormat.CONSOLE, description="`json` for one object a line, `console` for people."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _admin_behind_workers(cls, given: Any) -> Any:
+        """The default of ``admin`` would be the second worker's ``listen``."""
+        workers = str(given.get("workers", ""))
+        if "admin" in given or not workers.isdecimal() or len(workers) > 3:
+            return given
+        return {**given, "admin": f"127.0.0.1:{9002 + int(workers)}"}
+
     @model_validator(mode="after")
     def _ports_of_workers(self) -> Self:
         if self.workers == 1:
             return self
-        for text in (self.listen, self.admin):
-            if text and not text.startswith("unix:"):
-                _, port = split_host_port(text)
-                if port + self.workers > 65_536:
-                    raise ValueError(
-                        f"{text} leaves no ports for {self.workers} workers: choose a lower one"
-                    )
+        both = [
+            split_host_port(text)
+            for text in (self.listen, self.admin)
+            if text and not text.startswith("unix:")
+        ]
+        for host, port in both:
+            if port + self.workers > 65_536:
+                raise ValueError(
+                    f"{join_host_port(host, port)} leaves no ports for {self.workers} workers: "
+                    "choose a lower one"
+                )
+        ports = [port for _, port in both if port]
+        if len(ports) == 2 and abs(ports[0] - ports[1]) < self.workers:
+            raise ValueError(
+                f"--listen {self.listen} and --admin {self.admin} need {self.workers} ports each, "
+                f"one for each worker, and these overlap: put them {self.workers} apart or more"
+            )
         return self
 
 

@@ -47,6 +47,19 @@ def test_no_admin() -> None:
     assert load({"admin": ""}).admin == ""
 
 
+@pytest.mark.parametrize(("workers", "admin"), [("1", "127.0.0.1:9003"), ("4", "127.0.0.1:9006")])
+def test_the_admin_pages_stay_clear_of_the_workers(
+    workers: str, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load({"workers": workers}).admin == admin
+    assert load({"workers": workers, "admin": ""}).admin == ""
+
+    monkeypatch.setenv("PREFIX_EXTPROC_WORKERS", workers)
+    assert load({}).admin == admin
+    monkeypatch.setenv("PREFIX_EXTPROC_ADMIN", "127.0.0.1:80")
+    assert load({}).admin == "127.0.0.1:80"
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
@@ -61,6 +74,13 @@ def test_no_admin() -> None:
         (
             {"workers": "9", "listen": "h:65530"},
             "h:65530 leaves no ports for 9 workers: choose a lower one",
+        ),
+        (
+            {"workers": "3", "admin": "127.0.0.1:9004"},
+            (
+                "--listen 127.0.0.1:9002 and --admin 127.0.0.1:9004 need 3 ports each, one for "
+                "each worker, and these overlap: put them 3 apart or more"
+            ),
         ),
     ],
 )

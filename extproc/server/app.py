@@ -1,7 +1,9 @@
 """One process of the server: start, serve, drain, end."""
 
 import asyncio
+import errno
 import multiprocessing
+import os
 import signal
 import socket
 from contextlib import AsyncExitStack
@@ -23,7 +25,7 @@ from extproc.server.health import SERVICE, Health
 from extproc.server.metrics import Metrics
 from extproc.server.router import Router, new_incarnation
 from extproc.server.stream import Processor
-from extproc.settings import Settings, split_host_port
+from extproc.settings import Settings, join_host_port, split_host_port
 
 _log = structlog.get_logger(__name__)
 
@@ -84,8 +86,8 @@ class App:
             _log.info(
                 "serving",
                 version=__version__,
-                listen=settings.listen,
-                admin=settings.admin,
+                listen=bound(settings.listen, self.port),
+                admin=bound(settings.admin, self.admin_port),
                 store=redact(settings.store),
                 shared=store.shared,
             )
@@ -187,6 +189,13 @@ def serve(settings: Settings) -> None:
     asyncio.run(main())
 
 
+def bound(address: str, port: int) -> str:
+    """An address with the port that was found for port 0."""
+    if not port:
+        return address
+    return join_host_port(split_host_port(address)[0], port)
+
+
 def check_free(listen: str) -> None:
     """Refuse what gRPC would take over or only complain about in its own words.
 
@@ -218,4 +227,7 @@ def check_free(listen: str) -> None:
 
 
 def _reason(error: OSError) -> str:
+    # By its number: asyncio writes the address into the text once more.
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno).lower()
     return (error.strerror or str(error)).lower()

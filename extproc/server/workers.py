@@ -12,7 +12,7 @@ import structlog
 
 from extproc.server.app import ServeError, check_free, serve
 from extproc.server.logging import configure
-from extproc.settings import Settings, split_host_port
+from extproc.settings import Settings, join_host_port, split_host_port
 
 _log = structlog.get_logger(__name__)
 
@@ -43,7 +43,9 @@ def _shift(address: str, number: int) -> str:
     if address.startswith("unix:"):
         return f"{address}.{number}"
     host, port = split_host_port(address)
-    return f"[{host}]:{port + number}" if ":" in host else f"{host}:{port + number}"
+    if not port:  # each finds a free one
+        return address
+    return join_host_port(host, port + number)
 
 
 def _work(settings: Settings, number: int) -> None:

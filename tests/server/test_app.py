@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from extproc.server.app import ServeError
+from extproc.server.app import ServeError, bound
 from extproc.server.health import LIVENESS, SERVICE
 from tests.server.conftest import Serve, Served
 from tests.server.messages import chat, request_body, request_headers, response_headers
@@ -163,7 +163,7 @@ async def test_an_admin_port_in_use(serve: Serve) -> None:
     served = await serve()
     admin = f"127.0.0.1:{served.app.admin_port}"
 
-    with pytest.raises(ServeError, match=f"cannot serve the admin pages on {admin}: .*in use"):
+    with pytest.raises(ServeError, match=f"on {admin}: address already in use; choose"):
         await serve(admin=admin)
 
 
@@ -187,3 +187,10 @@ async def test_an_unreachable_store_is_no_reason_not_to_serve(serve: Serve) -> N
     assert replies[1].request_body.response.header_mutation.set_headers
     assert not served.app.store.status().shared
     assert await asyncio.wait_for(health(served, "readiness"), 10) == SERVING
+
+
+def test_the_log_names_the_port_that_was_found() -> None:
+    assert bound("127.0.0.1:0", 4711) == "127.0.0.1:4711"
+    assert bound("[::1]:0", 4711) == "[::1]:4711"
+    assert bound("unix:/run/r.sock", 0) == "unix:/run/r.sock"
+    assert bound("", 0) == ""
