@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from extproc.processing.wire import canonical_address
@@ -21,6 +21,8 @@ PREFIX = "x-prefix-"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(|s|m|h|d)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"(\d+)\s*(|kb|mb|kib|mib)", re.IGNORECASE)
+_NO_POOL = re.compile(r"[\x00-\x1f~]")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]*")  # a token of RFC 9110, 5.6.2
 _BYTES = {"": 1, "kb": 1000, "mb": 1_000_000, "kib": 1024, "mib": 1024 * 1024}
 
 
@@ -61,11 +63,22 @@ def _addresses(value: Any) -> Any:
     return tuple(found)
 
 
+def _pool_name(value: str) -> str:
+    if _NO_POOL.search(value):
+        raise PydanticCustomError("pool", "write a name without ~ and control characters")
+    return value
+
+
+def _header_name(value: str) -> str:
+    if not _HEADER.fullmatch(value):
+        raise PydanticCustomError("header", "write the name of one request header")
+    return value.lower()
+
+
 Duration = Annotated[int, BeforeValidator(seconds)]
 Size = Annotated[int, BeforeValidator(size)]
-HeaderName = Annotated[
-    str, BeforeValidator(str.lower), Field(pattern=r"^[!#$%&'*+\-.^_`|~0-9a-z]*$", max_length=100)
-]
+HeaderName = Annotated[str, AfterValidator(_header_name), Field(max_length=100)]
+PoolName = Annotated[str, AfterValidator(_pool_name), Field(max_length=200)]
 
 
 class PoolSettings(BaseModel):
@@ -82,10 +95,8 @@ class PoolSettings(BaseModel):
         default=Mode.ENFORCE,
         description="`shadow` decides and counts, but leaves the choice to Envoy.",
     )
-    pool: str = Field(
+    pool: PoolName = Field(
         default="",
-        max_length=200,
-        pattern=r"^[^\x00-\x1f~]*$",
         description="Name of the pool, under which routers share state. Empty: the name of the "
         "route's Envoy cluster, else `default`.",
     )
