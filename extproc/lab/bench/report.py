@@ -1,13 +1,12 @@
 """Our figures beside the published ones, and which targets they reach."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from extproc.lab.bench.published import PUBLISHED, Verdict, deviation, judge
+from extproc.lab.bench.published import PUBLISHED, Verdict, by_lot, deviation, judge
 from extproc.lab.bench.rows import BenchRow
 from extproc.lab.bench.sagemaker import Result
 from extproc.lab.report import document, write_json
@@ -114,12 +113,11 @@ def notes(rows: Sequence[BenchRow]) -> list[str]:
         f"TTFT P50 {_time(base.floor_p50_s)}, P90 {_time(base.floor_p90_s)} (prefill of the rest, "
         "no queue, no proxy)."
     )
-    replicas, even = base.replicas, 1 / base.replicas
-    spread = math.sqrt(even * (1 - even))
+    replicas = base.replicas
     lines.append(
         f"Chance alone (one standard deviation of one replica's share of {replicas}): "
-        f"{spread / math.sqrt(base.requests) * 100:.1f} points where each of {base.requests:,} "
-        f"requests is placed by lot, {spread / math.sqrt(base.prompts) * 100:.1f} where each of "
+        f"{by_lot(replicas, base.requests) * 100:.1f} points where each of {base.requests:,} "
+        f"requests is placed by lot, {by_lot(replicas, base.prompts) * 100:.1f} where each of "
         f"{base.prompts:,} equally frequent beginnings of prompts is."
     )
     busy = [row.strategy for row in rows if row.cpu_busy > BUSY]
@@ -144,9 +142,10 @@ def verdicts(judged: Sequence[Verdict]) -> Table:
 
 
 def _word(verdict: Verdict) -> str:
-    if verdict.met:
-        return "reached"
-    return f"out of reach: {verdict.limit}" if verdict.limit else "missed"
+    word = "reached" if verdict.met else "missed"
+    if verdict.limit and not verdict.met:
+        return f"out of reach: {verdict.limit}"
+    return f"{word} ({verdict.note})" if verdict.note else word
 
 
 def _time(seconds: float) -> str:

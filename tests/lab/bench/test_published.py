@@ -60,6 +60,13 @@ def test_chats_have_targets_of_their_own() -> None:
     ]
 
 
+def test_shares_of_few_requests_say_so() -> None:
+    few = only(replace(GOOD, requests=300), BASE, "every share")
+    assert few.met
+    assert few.note.startswith("300 requests placed by lot stray 2.5:")  # sqrt(3/16 / 300)
+    assert not only(replace(GOOD, requests=10_000), BASE, "every share").note
+
+
 def test_the_farthest_share_counts_on_either_side() -> None:
     assert deviation(replace(BASE, share_min=0.2, share_max=0.26)) == pytest.approx(0.05)
     assert deviation(replace(BASE, share_min=0.24, share_max=0.3)) == pytest.approx(0.05)
