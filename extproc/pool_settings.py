@@ -22,7 +22,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(|s|m|h|d)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"(\d+)\s*(|kb|mb|kib|mib)", re.IGNORECASE)
 _NO_POOL = re.compile(r"[\x00-\x1f~]")
-_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]*")  # a token of RFC 9110, 5.6.2
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{0,100}")  # a token of RFC 9110, 5.6.2
 _BYTES = {"": 1, "kb": 1000, "mb": 1_000_000, "kib": 1024, "mib": 1024 * 1024}
 
 
@@ -64,8 +64,10 @@ def _addresses(value: Any) -> Any:
 
 
 def _pool_name(value: str) -> str:
-    if _NO_POOL.search(value):
-        raise PydanticCustomError("pool", "write a name without ~ and control characters")
+    if len(value) > 200 or _NO_POOL.search(value):
+        raise PydanticCustomError(
+            "pool", "write at most 200 characters, without ~ and control characters"
+        )
     return value
 
 
@@ -77,8 +79,8 @@ def _header_name(value: str) -> str:
 
 Duration = Annotated[int, BeforeValidator(seconds)]
 Size = Annotated[int, BeforeValidator(size)]
-HeaderName = Annotated[str, AfterValidator(_header_name), Field(max_length=100)]
-PoolName = Annotated[str, AfterValidator(_pool_name), Field(max_length=200)]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+PoolName = Annotated[str, AfterValidator(_pool_name)]
 
 
 class PoolSettings(BaseModel):

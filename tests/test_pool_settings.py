@@ -95,10 +95,10 @@ def test_each_error_names_its_cure() -> None:
         ("x-prefix-ttl", "soon"): "write seconds, or a number with s, m, h or d",
         ("x-prefix-inspect-window", "lots"): "write bytes, or a number with KiB",
         ("x-prefix-uncached-weight", "nan"): "finite number",
-        ("x-prefix-pool", "a~b"): "write a name without ~",
-        ("x-prefix-pool", "p" * 201): "at most 200 characters",
+        ("x-prefix-pool", "a~b"): "without ~",
+        ("x-prefix-pool", "p" * 201): "write at most 200 characters",
         ("x-prefix-tenant-header", "x tenant"): "write the name of one request header",
-        ("x-prefix-session-header", "x" * 101): "at most 100 characters",
+        ("x-prefix-session-header", "x" * 101): "write the name of one request header",
         ("x-prefix-lenght", "4096"): "unknown key, ignored: did you mean x-prefix-length?",
         ("x-prefix-zzz", "1"): "unknown key, ignored: known are x-prefix-bytes-per-token",
     }
