@@ -2,6 +2,8 @@
 
 import logging
 import sys
+import traceback
+from pathlib import Path
 
 import structlog
 
@@ -25,6 +27,7 @@ def configure(level: LogLevel, log_format: LogFormat, **context: str | int) -> N
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _name_exception,
     ]
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -36,6 +39,26 @@ def configure(level: LogLevel, log_format: LogFormat, **context: str | int) -> N
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(**context)
     _bridge_libraries(shared, renderer, max(number, logging.WARNING))
+
+
+def places(fault: BaseException) -> list[str]:
+    """The innermost places that an exception went through, as ``file:line function``."""
+    frames = traceback.extract_tb(fault.__traceback__)[-6:]
+    return [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames]
+
+
+def _name_exception(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """An exception by its type and places: its text and its variables may hold a client's."""
+    fault = event.pop("exc_info", None)
+    if isinstance(fault, tuple):
+        fault = fault[1]
+    elif fault and not isinstance(fault, BaseException):
+        fault = sys.exception()
+    if fault:
+        event.update(error=type(fault).__name__, where=places(fault))
+    return event
 
 
 def _bridge_libraries(

@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import traceback
 from collections.abc import Coroutine, Iterable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -16,6 +14,7 @@ from extproc.processing.events import RequestHead
 from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, static, subset
+from extproc.server.logging import places
 from extproc.server.stats import Stats
 
 _log = structlog.get_logger(__name__)
@@ -68,9 +67,7 @@ class Router:
         """Count and log a fault of our own by type and place; its text may hold a client's."""
         kind = type(fault).__name__
         self.stats.errors[kind] += 1
-        frames = traceback.extract_tb(fault.__traceback__)
-        where = [f"{Path(each.filename).name}:{each.lineno} {each.name}" for each in frames]
-        _log.error("internal fault, request left to Envoy", error=kind, where=where[-6:])
+        _log.error("internal fault, request left to Envoy", error=kind, where=places(fault))
 
     def settings(self, metadata: Iterable[Any] | None) -> Parsed:
         """The pool's settings that a stream's initial metadata brings."""

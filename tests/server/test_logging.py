@@ -2,7 +2,9 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -66,3 +68,23 @@ def test_warnings_of_libraries_look_alike(capsys: pytest.CaptureFixture[str]) ->
     (line,) = capsys.readouterr().err.splitlines()
     entry = json.loads(line)
     assert (entry["event"], entry["level"]) == ("trouble 7", "warning")
+
+
+@pytest.mark.parametrize("log_format", list(LogFormat))
+@pytest.mark.parametrize("logger", [structlog.get_logger(), logging.getLogger("library")])
+def test_an_exception_shows_its_type_and_place_but_no_values(
+    logger: Any, log_format: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(LogLevel.INFO, log_format)
+    prompt = "hunter" + "2"
+    try:
+        raise ValueError(prompt)
+    except ValueError:
+        logger.exception("trouble")
+
+    text = capsys.readouterr().err
+    assert "trouble" in text
+    assert "ValueError" in text
+    assert re.search(r"test_logging\.py:\d+ test_an_exception", text)
+    assert "hunter2" not in text
+    assert len(text.splitlines()) == 1
