@@ -71,6 +71,10 @@ def _store(text: str) -> str:
     return text
 
 
+def _lower(value: Any) -> Any:
+    return value.lower() if type(value) is str else value  # enums of strings stay as they are
+
+
 class Settings(BaseSettings):
     """Everything that a process of this server is told."""
 
@@ -141,11 +145,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Most requests open at once; Envoy routes the others by itself. 0: no limit.",
     )
-    log_level: LogLevel = Field(
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         default=LogLevel.INFO,
         description="Least level to log: `debug`, `info`, `warning`, `error`.",
     )
-    log_format: LogFormat = Field(
+    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
         default=LogFormat.CONSOLE, description="`json` for one object a line, `console` for people."
     )
 

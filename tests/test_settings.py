@@ -6,6 +6,7 @@ import pytest
 from extproc.pool_settings import KEYS
 from extproc.settings import (
     LogFormat,
+    LogLevel,
     Settings,
     SettingsError,
     load,
@@ -41,6 +42,12 @@ def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.log_format is LogFormat.JSON
     assert settings.drain_deadline == 120
     assert settings.inspect_window == 65_536
+
+
+def test_the_logs_settings_may_be_in_capitals() -> None:
+    settings = load({"log_level": "WARNING", "log_format": "JSON"})
+
+    assert (settings.log_level, settings.log_format) == (LogLevel.WARNING, LogFormat.JSON)
 
 
 def test_no_admin() -> None:

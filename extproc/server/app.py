@@ -218,6 +218,8 @@ def check_free(listen: str) -> None:
     path = Path(listen.removeprefix("unix:"))
     if not path.parent.is_dir():
         raise ServeError(f"cannot listen on {listen}: the folder {path.parent} does not exist")
+    if path.exists() and not path.is_socket():
+        raise ServeError(f"cannot listen on {listen}: {path} is there and no socket")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

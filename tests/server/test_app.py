@@ -194,3 +194,14 @@ def test_the_log_names_the_port_that_was_found() -> None:
     assert bound("[::1]:0", 4711) == "[::1]:4711"
     assert bound("unix:/run/r.sock", 0) == "unix:/run/r.sock"
     assert bound("", 0) == ""
+
+
+async def test_a_file_in_the_place_of_the_socket_is_left_alone(
+    serve: Serve, tmp_path: Path
+) -> None:
+    path = tmp_path / "router.sock"
+    path.write_text("precious")
+
+    with pytest.raises(ServeError, match="is there and no socket"):
+        await serve(listen=f"unix:{path}")
+    assert path.read_text() == "precious"
