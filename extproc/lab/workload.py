@@ -187,12 +187,13 @@ def sharegpt_like(
     think_s: float = 2.0,
     model: str = "llama-3.1-70b",
 ) -> Workload:
-    """Conversations of ShareGPT's published lengths, with text of their own.
+    """Conversations in the manner of ShareGPT, with text of their own.
 
-    27 % have one turn (CachedAttention, USENIX ATC 2024: 73 % have several), the others a
-    geometric number, 5.75 turns in the mean over all (ibid.), and at most 20. A turn says 161
-    tokens and is answered with 338 in the mean (PagedAttention, SOSP 2023, figure 11), log-normal
-    with a sigma of 0.8 and at most 2,048. Nothing is shared between conversations.
+    27 % have one turn (CachedAttention, USENIX ATC 2024: 73 % have several). The other lengths are
+    ours, chosen after what papers report of that set and not checked against it: a geometric
+    number of turns, 5.75 in the mean over all and at most 20; a turn says 161 tokens and is
+    answered with 338 in the mean, log-normal with a sigma of 0.8 and at most 2,048. Nothing is
+    shared between conversations.
 
     Args:
         seed: Of everything drawn.
