@@ -107,6 +107,12 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
             if key in _SENTINEL_OPTIONS
         }
         return _sentinel(url, parts, path, options, sentinel, tls=tls)
+    return _standalone(url, parts, path, options, connect_timeout_s)
+
+
+def _standalone(
+    url: str, parts: SplitResult, path: list[str], options: dict[str, Any], timeout_s: float
+) -> Any:
     if len(path) > 1:
         raise StoreUrlError(f"store {redact(url)!r}: expected at most a database behind the host")
     hosts = _hosts(url, parts, 6379)
@@ -118,7 +124,7 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
     pool = BlockingConnectionPool.from_url(
         f"{parts.scheme}://{_join(hosts[0])}/{_database(url, path[:1])}",
         max_connections=_CONNECTIONS,
-        timeout=connect_timeout_s,
+        timeout=timeout_s,
         **options,
     )
     return Redis.from_pool(pool)  # which closes the pool with the client
