@@ -119,20 +119,24 @@ async def test_a_client_cannot_choose_its_replica(
     await works(failing, mode)
     if not alive:
         await failing.routers[0].kill()
-    wish = failing.replicas[2]
-    marks = [uuid.uuid4().hex for _ in range(40)]
+    wishes = {uuid.uuid4().hex: wish for wish in failing.replicas for _ in range(10)}
     answers = [
-        await post(failing, mode, chat(10), (DESTINATION, wish), ("x-mark", mark)) for mark in marks
+        await post(failing, mode, chat(10), (DESTINATION, wish), ("x-mark", mark))
+        for mark, wish in wishes.items()
     ]
     if not alive:
         await failing.routers[0].start()
     assert {answer.status for answer in answers} == {200}
-    assert len({answer.replica for answer in answers}) > 1
-    entries = await get_json(f"http://{wish}/lab/requests")
-    arrived = [dict(entry["headers"]) for entry in entries]
-    for headers in (entry for entry in arrived if entry.get("x-mark") in marks):
-        assert headers.get(DESTINATION, "").startswith(wish if alive else "")
-        assert alive or DESTINATION not in headers
+    # A killed router's requests still weigh on their replicas for a while, so that all of these may
+    # go to one: what counts is that they do not follow the wish.
+    assert [answer.replica for answer in answers] != list(wishes.values())
+    for replica in failing.replicas:
+        for entry in await get_json(f"http://{replica}/lab/requests"):
+            headers = dict(entry["headers"])
+            if headers.get("x-mark") not in wishes:
+                continue
+            assert headers.get(DESTINATION, "").startswith(replica if alive else "")
+            assert alive or DESTINATION not in headers
 
 
 async def test_one_dead_replica_of_four_fails_no_request(
