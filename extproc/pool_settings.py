@@ -127,7 +127,7 @@ class PoolSettings(BaseModel):
         "against 1 for a token that it has queued already.",
     )
     decode_weight: int = Field(
-        default=256,
+        default=64,
         ge=0,
         le=1_000_000,
         description="`kv_aware`: cost of each request in flight, in queued tokens.",
@@ -158,6 +158,13 @@ class PoolSettings(BaseModel):
         description="Time without use after which a replica counts as having forgotten a prompt; "
         "seconds, or `10m`, `2h`.",
     )
+    cache_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000_000,
+        description="Tokens that a replica's KV cache holds: a prompt counts as forgotten once "
+        "its replica has taken in so many others. 0: only `ttl` counts.",
+    )
     tenant_header: HeaderName = Field(
         default="",
         description="Request header whose value separates tenants: equal prompts of two tenants "
@@ -186,6 +193,7 @@ class PoolSettings(BaseModel):
             prefill_rate=self.prefill_rate,
             threshold=self.concurrency_threshold,
             ttl_s=self.ttl,
+            cache_tokens=self.cache_tokens,
         )
 
 

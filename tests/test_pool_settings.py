@@ -26,6 +26,7 @@ def test_every_key_is_read() -> None:
         "x-prefix-bytes-per-token": "3.5",
         "x-prefix-media-tokens": "576",
         "x-prefix-ttl": "10m",
+        "x-prefix-cache-tokens": "1000000",
         "x-prefix-tenant-header": "X-Tenant",
         "x-prefix-session-header": "X-Session",
         "x-prefix-inspect-window": "64KiB",
@@ -48,6 +49,7 @@ def test_every_key_is_read() -> None:
         bytes_per_token=3.5,
         media_tokens=576,
         ttl=600,
+        cache_tokens=1_000_000,
         tenant_header="x-tenant",
         session_header="x-session",
         inspect_window=65_536,
@@ -59,6 +61,7 @@ def test_every_key_is_read() -> None:
         prefill_rate=5000,
         threshold=8,
         ttl_s=600,
+        cache_tokens=1_000_000,
     )
 
 

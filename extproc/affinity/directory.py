@@ -12,7 +12,7 @@ from extproc.affinity.store import ReplicaState, Reservation
 from extproc.routing import Decision, Policy
 
 _HEADER = 16
-_RECORD = struct.Struct("<I6s7s6sIB4x")
+_RECORD = struct.Struct("<I6s7s6sIBI")
 """A replica's record as ``lua/prelude.lua`` lays it out: in flight, pending, clock, drained,
 epoch, member."""
 
@@ -141,7 +141,7 @@ def decode(
     for name, index in sorted(members.items()):
         start = _HEADER + _RECORD.size * int(index)
         record = state[start : start + _RECORD.size].ljust(_RECORD.size, b"\0")
-        in_flight, pending, clock, _, epoch, member = _RECORD.unpack(record)
+        in_flight, pending, clock, _, epoch, member, _ = _RECORD.unpack(record)
         if not member:
             continue
         queue = int.from_bytes(pending, "little")

@@ -5,6 +5,11 @@ The Redis scripts keep the same numbers in the same way (``lua/prelude.lua``). I
 
 from dataclasses import dataclass
 
+BLOCK = 16
+"""Tokens of a cache block, the smallest that engines use."""
+
+_WRAP = 1 << 32
+
 
 @dataclass(slots=True)
 class Account:
@@ -22,6 +27,7 @@ class Account:
         drained: Tokens drained so far.
         epoch: Unix seconds before which the replica's affinity is void.
         incarnation: What the replica was last told to run as.
+        taken: Blocks that reservations brought to its cache so far, modulo 2^32.
     """
 
     in_flight: int = 0
@@ -30,6 +36,7 @@ class Account:
     drained: int = 0
     epoch: int = 0
     incarnation: str = ""
+    taken: int = 0
 
     def drain(self, now_us: int, rate: int) -> None:
         """Let ``rate`` tokens per second leave the queue up to ``now_us``."""
@@ -49,6 +56,7 @@ class Account:
         """Add a reservation (after ``drain``) and return its ``end``."""
         self.in_flight += 1
         self.pending += tokens
+        self.taken = (self.taken + -(-tokens // BLOCK)) % _WRAP
         return self.drained + self.pending
 
     def give_back(self, tokens: int, end: int) -> None:

@@ -4,11 +4,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from extproc.affinity.ledger import Account
+from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
-from extproc.routing import Candidate, Decision, Policy, Question, Strategy, choose
+from extproc.routing import Decision, Policy, Question, Strategy, choose
 
 MICRO = 1_000_000
 
@@ -19,7 +20,40 @@ def unix_micros() -> int:
 
 
 Seen = dict[str, int]
-"""Replica to the Unix second in which it last saw a checkpoint."""
+"""Replica to the stamp of when it last saw a checkpoint: see ``_stamp``."""
+
+_WRAP = 1 << 32
+
+
+def _stamp(second: int, taken: int) -> int:
+    """The Unix second, and in the low 32 bits the blocks that its replica had taken in."""
+    return second << 32 | taken
+
+
+class _Memory(NamedTuple):
+    """How long a replica remembers.
+
+    Attributes:
+        second: Now, in Unix seconds.
+        ttl: Seconds without use after which a prompt is forgotten.
+        capacity: Blocks taken in without its use after which it is; 0 for no such end.
+    """
+
+    second: int
+    ttl: int
+    capacity: int = 0
+
+    def holds(self, account: Account, stamp: int, *, quarters: int = 1) -> bool:
+        """Whether a replica still holds what it saw at a stamp.
+
+        With 4 quarters, whether it is less than a quarter forgotten: need not be written again.
+        """
+        seen = stamp >> 32
+        if seen < account.epoch or (self.second - seen) * quarters >= self.ttl:
+            return False
+        if not self.capacity:
+            return True
+        return (account.taken - stamp) % _WRAP * quarters < self.capacity
 
 
 @dataclass(slots=True)
@@ -80,28 +114,33 @@ class MemoryStore:
         if not reservation.candidates:
             raise ValueError("a reservation needs at least one candidate")
         now_us = self._clock()
+        second = now_us // MICRO
         policy, print_ = reservation.policy, reservation.fingerprint
         pool = self._pool(reservation.pool, policy)
         self._longest_ttl = max(self._longest_ttl, policy.ttl_s)
-        accounts = [self._account(pool, each, now_us) for each in reservation.candidates]
-        depths = self._depths(reservation, accounts, now_us // MICRO)
-        candidates = [
-            Candidate(
-                account.in_flight,
-                account.pending_at(now_us, policy.prefill_rate),
-                print_.tokens[depth - 1] if print_ and depth else 0,
-            )
-            for account, depth in zip(accounts, depths, strict=True)
-        ]
-        sticky, writable = self._home(reservation, pool, now_us // MICRO)
+        accounts = self._accounts(pool, reservation.candidates, now_us)
+        memory = _Memory(second, policy.ttl_s, policy.cache_tokens // BLOCK)
+        depths = self._depths(reservation, accounts, memory)
+        if print_ is None:
+            matched, total = depths, 0
+        else:
+            tokens, total = (0, *print_.tokens), print_.total_tokens
+            matched = [tokens[depth] for depth in depths]
+        sticky, writable = self._home(reservation, pool, second)
+        rate = policy.prefill_rate
         choice = choose(
             Question(
-                policy, candidates, print_.total_tokens if print_ else None, sticky, pool.turn
+                policy,
+                [account.in_flight for account in accounts],
+                [account.pending and account.pending_at(now_us, rate) for account in accounts],
+                matched,
+                print_.total_tokens if print_ else None,
+                sticky,
+                pool.turn,
             ),
             matched_only=reservation.matched_only,
         )
-        total = print_.total_tokens if print_ else 0
-        best = max(each.matched for each in candidates)
+        best = max(matched)
         if not choice.ranked:
             return Decision((), choice.reason, 0, best, total)
         if policy.strategy is Strategy.ROUND_ROBIN:
@@ -109,29 +148,26 @@ class MemoryStore:
         first = choice.ranked[0]
         replica, account = reservation.candidates[first], accounts[first]
         decision = Decision(
-            tuple(reservation.candidates[position] for position in choice.ranked),
+            tuple([reservation.candidates[position] for position in choice.ranked]),
             choice.reason,
-            candidates[first].matched,
+            matched[first],
             best,
             total,
         )
         if reservation.hold:
-            account.drain(now_us, policy.prefill_rate)
-            tokens = total - candidates[first].matched
-            end = account.take(tokens)
+            account.drain(now_us, rate)
+            uncached = total - matched[first]
+            end = account.take(uncached)
             new_home = choice.home is not None and sticky is None and writable
             self._held[reservation.id] = _Held(
-                reservation, replica, tokens, end, depths[first], new_home, decision
+                reservation, replica, uncached, end, depths[first], new_home, decision
             )
         if print_:
-            second = max(now_us // MICRO, account.epoch)
-            self._record(print_, replica, account.epoch, second, policy.ttl_s)
+            self._record(replica, account, print_.hashes, depths[first], memory)
             if choice.home is not None and writable:
                 home = reservation.candidates[choice.home]
-                epoch = accounts[choice.home].epoch
-                second = max(now_us // MICRO, epoch)
-                self._keep_home(print_, home, epoch, second, policy.ttl_s)
-        self._forget(now_us // MICRO)
+                self._keep_home(print_, home, accounts[choice.home].epoch, second, policy.ttl_s)
+        self._forget(second)
         return decision
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
@@ -208,6 +244,13 @@ class MemoryStore:
             pool.rate = policy.prefill_rate
         return pool
 
+    def _accounts(self, pool: _Pool, replicas: Sequence[str], now_us: int) -> list[Account]:
+        """The accounts of members, and of those who become members by this."""
+        if not pool.members.issuperset(replicas):
+            for replica in replicas:
+                self._account(pool, replica, now_us)
+        return list(map(pool.accounts.__getitem__, replicas))
+
     def _account(self, pool: _Pool, replica: str, now_us: int) -> Account:
         account = pool.accounts.get(replica)
         if account is None:
@@ -226,28 +269,26 @@ class MemoryStore:
             del pool.accounts[replica]
 
     def _depths(
-        self, reservation: Reservation, accounts: Sequence[Account], second: int
+        self, reservation: Reservation, accounts: Sequence[Account], memory: _Memory
     ) -> list[int]:
         """How many checkpoints each candidate holds: the number of its deepest live one."""
-        found: dict[str, int] = {}
-        print_, ttl = reservation.fingerprint, reservation.policy.ttl_s
+        print_ = reservation.fingerprint
+        depths = [0] * len(accounts)
         if print_ is None:
-            return [0] * len(accounts)
-        epochs = dict(
-            zip(reservation.candidates, (account.epoch for account in accounts), strict=True)
-        )
+            return depths
+        positions = {replica: at for at, replica in enumerate(reservation.candidates)}
         for depth in range(len(print_.hashes), 0, -1):
             entry = self._seen.get(print_.hashes[depth - 1])
             if entry is None:
                 continue
-            for replica, seen in entry.items():
-                epoch = epochs.get(replica)
-                live = epoch is not None and seen >= epoch and second - seen < ttl
-                if live and replica not in found:
-                    found[replica] = depth
-            if len(found) == len(epochs):
+            for replica, stamp in entry.items():
+                at = positions.get(replica)
+                if at is not None and memory.holds(accounts[at], stamp):
+                    depths[at] = depth
+                    del positions[replica]
+            if not positions:
                 break
-        return [found.get(replica, 0) for replica in reservation.candidates]
+        return depths
 
     def _home(self, reservation: Reservation, pool: _Pool, second: int) -> tuple[int | None, bool]:
         """The candidate that the sticky entry names, and whether the entry may be written.
@@ -260,32 +301,50 @@ class MemoryStore:
         entry = self._homes.get(reservation.fingerprint.sticky)
         if entry is None:
             return None, True
-        [(replica, seen)] = entry.items()
+        [(replica, stamp)] = entry.items()
         account = pool.accounts.get(replica)
-        live = (
-            account is not None
-            and replica in pool.members
-            and seen >= account.epoch
-            and second - seen < reservation.policy.ttl_s
-        )
-        if not live:
+        if (
+            account is None
+            or replica not in pool.members
+            or not _Memory(second, reservation.policy.ttl_s).holds(account, stamp)
+        ):
             return None, True
         if replica not in reservation.candidates:
             return None, False
         return reservation.candidates.index(replica), True
 
-    def _record(self, print_: Fingerprint, replica: str, epoch: int, second: int, ttl: int) -> None:
-        """Write what is new or a quarter expired."""
-        for checkpoint in print_.hashes:
-            seen = self._seen.get(checkpoint, {})
-            if not _is_fresh(seen, replica, epoch, second, ttl):
-                kept = {each: at for each, at in seen.items() if second - at < ttl}
-                self._seen[checkpoint] = kept | {replica: second}
-                self._seen.move_to_end(checkpoint)
+    def _record(
+        self,
+        replica: str,
+        account: Account,
+        checkpoints: Sequence[bytes],
+        depth: int,
+        memory: _Memory,
+    ) -> None:
+        """Write what is new or a quarter forgotten.
+
+        From the deepest up: what is before a fresh checkpoint is not much older than it.
+        """
+        stamp = _stamp(max(memory.second, account.epoch), account.taken)
+        for at in range(len(checkpoints), 0, -1):
+            checkpoint = checkpoints[at - 1]
+            seen = self._seen.get(checkpoint)
+            if seen is None:
+                self._seen[checkpoint] = {replica: stamp}
+                continue
+            last = seen.get(replica)
+            if at <= depth and last is not None and memory.holds(account, last, quarters=4):
+                break
+            oldest = memory.second - memory.ttl
+            kept = {each: old for each, old in seen.items() if old >> 32 > oldest}
+            kept[replica] = stamp
+            self._seen[checkpoint] = kept
+            self._seen.move_to_end(checkpoint)
 
     def _keep_home(self, print_: Fingerprint, home: str, epoch: int, second: int, ttl: int) -> None:
-        if not _is_fresh(self._homes.get(print_.sticky, {}), home, epoch, second, ttl):
-            self._homes[print_.sticky] = {home: second}
+        last = self._homes.get(print_.sticky, {}).get(home)
+        if last is None or last >> 32 < epoch or (second - (last >> 32)) * 4 >= ttl:
+            self._homes[print_.sticky] = {home: _stamp(max(second, epoch), 0)}
             self._homes.move_to_end(print_.sticky)
 
     def _withdraw(self, held: _Held) -> None:
@@ -307,13 +366,7 @@ class MemoryStore:
         for table in (self._seen, self._homes):
             while table:
                 oldest, seen = next(iter(table.items()))
-                live = second - max(seen.values()) < self._longest_ttl
+                live = second - (max(seen.values()) >> 32) < self._longest_ttl
                 if live and len(table) <= self._limit:
                     break
                 del table[oldest]
-
-
-def _is_fresh(seen: Seen, replica: str, epoch: int, second: int, ttl: int) -> bool:
-    """Whether an entry need not be written again: live, and less than a quarter expired."""
-    last = seen.get(replica)
-    return last is not None and last >= epoch and (second - last) * 4 < ttl

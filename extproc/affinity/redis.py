@@ -278,9 +278,15 @@ class RedisStore:
             int(reservation.matched_only) + 2 * int(reservation.hold),
         ]
         if fingerprint is None:
-            return keys, [*args, 0, b"", self._router]
+            return keys, [*args, 0, b"", self._router, policy.cache_tokens]
         tokens = struct.pack(f"<{len(fingerprint.tokens)}I", *fingerprint.tokens)
-        return keys, [*args, fingerprint.total_tokens, tokens, self._router]
+        return keys, [
+            *args,
+            fingerprint.total_tokens,
+            tokens,
+            self._router,
+            policy.cache_tokens,
+        ]
 
     async def _settle(self, reservation: Reservation, *, elsewhere: str, ok: bool) -> None:
         """Move a reservation to who served it, and withdraw affinity that did not come to be."""

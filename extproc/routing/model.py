@@ -54,29 +54,17 @@ class Policy:
         prefill_rate: Tokens per second at which a replica's pending tokens drain.
         threshold: ``prefix_aware``: requests in flight at which a replica is full.
         ttl_s: Seconds without use after which affinity ends.
+        cache_tokens: Tokens that a replica's cache holds: so many later a prompt counts as
+            forgotten. 0 where that is not known.
     """
 
     strategy: Strategy = Strategy.KV_AWARE
     uncached_milli: int = 1500
-    decode_tokens: int = 256
+    decode_tokens: int = 64
     prefill_rate: int = 10_000
     threshold: int = 32
     ttl_s: int = 600
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One replica as a strategy sees it.
-
-    Attributes:
-        in_flight: Open requests at the replica, of all routers.
-        pending: Reserved tokens not yet prefilled.
-        matched: Tokens of this prompt that the replica holds.
-    """
-
-    in_flight: int
-    pending: int
-    matched: int
+    cache_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ holds the two against each other. Integers only: both sides must round alike.
 """
 
 from collections.abc import Callable, Sequence
+from heapq import nsmallest
 from typing import NamedTuple
 
-from extproc.routing.model import Candidate, Policy, Reason, Strategy
+from extproc.routing.model import Policy, Reason, Strategy
 
 RANKED = 3
 """How many replicas a decision names: the choice and two to retry on."""
@@ -28,18 +29,22 @@ class Choice(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What a strategy is asked.
+    """What a strategy is asked: the candidates in columns, in the order in which ties are broken.
 
     Attributes:
         policy: The pool's numbers.
-        candidates: In the order in which ties are broken; never empty.
+        in_flight: Open requests at each candidate, of all routers; never empty.
+        pending: Reserved tokens not yet prefilled at each.
+        matched: Tokens of this prompt that each holds.
         total_tokens: Tokens of the prompt; None where there is no readable prompt.
         sticky: Position of the replica that the sticky entry names, or None.
         turn: How often this pool's ``round_robin`` has chosen before.
     """
 
     policy: Policy
-    candidates: Sequence[Candidate]
+    in_flight: Sequence[int]
+    pending: Sequence[int]
+    matched: Sequence[int]
     total_tokens: int | None
     sticky: int | None = None
     turn: int = 0
@@ -61,29 +66,28 @@ def choose(question: Question, *, matched_only: bool = False) -> Choice:
 _HOLDS_SOME = frozenset({Reason.MATCHED, Reason.SPILLED})
 
 
-def _first(question: Question, cost: Callable[[Candidate], int]) -> tuple[int, ...]:
-    costs = [cost(candidate) for candidate in question.candidates]
-    return tuple(sorted(range(len(costs)), key=costs.__getitem__)[:RANKED])
+def _lowest(costs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(nsmallest(RANKED, range(len(costs)), key=costs.__getitem__))
 
 
 def _kv_aware(question: Question) -> Choice:
     """Lowest sum of the wait for queued prefill, own prefill, and the decoding of others."""
-    policy, total = question.policy, question.total_tokens or 0
-    ranked = _first(
-        question,
-        lambda each: (
-            1000 * each.pending
-            + policy.uncached_milli * (total - each.matched)
-            + 1000 * policy.decode_tokens * each.in_flight
-        ),
+    policy, total, held = question.policy, question.total_tokens or 0, question.matched
+    uncached, decode = policy.uncached_milli, 1000 * policy.decode_tokens
+    ranked = _lowest(
+        [
+            1000 * pending + uncached * (total - matched) + decode * in_flight
+            for in_flight, pending, matched in zip(
+                question.in_flight, question.pending, held, strict=True
+            )
+        ]
     )
     if question.total_tokens is None:
         return Choice(ranked, Reason.NO_PROMPT)
-    best = max(each.matched for each in question.candidates)
+    best = max(held)
     if best == 0:
         return Choice(ranked, Reason.COLD)
-    matched = question.candidates[ranked[0]].matched
-    return Choice(ranked, Reason.MATCHED if matched == best else Reason.SPILLED)
+    return Choice(ranked, Reason.MATCHED if held[ranked[0]] == best else Reason.SPILLED)
 
 
 def _prefix_aware(question: Question) -> Choice:
@@ -92,16 +96,15 @@ def _prefix_aware(question: Question) -> Choice:
     Source: the PREFIX_AWARE routing strategy of Amazon SageMaker inference endpoints.
     """
     if question.total_tokens is None:
-        return Choice(_first(question, lambda each: each.in_flight), Reason.NO_PROMPT)
+        return Choice(_lowest(question.in_flight), Reason.NO_PROMPT)
     home = 0 if question.sticky is None else question.sticky
     threshold = question.policy.threshold
-
-    def preference(position: int) -> tuple[bool, int, bool]:
-        in_flight = question.candidates[position].in_flight
-        full = in_flight >= threshold
-        return full, in_flight if full else 0, position != home
-
-    ranked = tuple(sorted(range(len(question.candidates)), key=preference)[:RANKED])
+    # Below the threshold in order, the home first; then the full ones by their load.
+    costs = [
+        (2 * (1 + in_flight) if in_flight >= threshold else 0) + (position != home)
+        for position, in_flight in enumerate(question.in_flight)
+    ]
+    ranked = _lowest(costs)
     if ranked[0] != home:
         reason = Reason.SPILLED
     else:
@@ -110,16 +113,16 @@ def _prefix_aware(question: Question) -> Choice:
 
 
 def _least_outstanding(question: Question) -> Choice:
-    return Choice(_first(question, lambda each: each.in_flight), Reason.BASELINE)
+    return Choice(_lowest(question.in_flight), Reason.BASELINE)
 
 
 def _random(question: Question) -> Choice:
     """The candidates come in random order: take the first."""
-    return Choice(tuple(range(min(RANKED, len(question.candidates)))), Reason.BASELINE)
+    return Choice(tuple(range(min(RANKED, len(question.in_flight)))), Reason.BASELINE)
 
 
 def _round_robin(question: Question) -> Choice:
-    size = len(question.candidates)
+    size = len(question.in_flight)
     return Choice(
         tuple((question.turn + step) % size for step in range(min(RANKED, size))), Reason.BASELINE
     )

@@ -43,6 +43,7 @@ class Reserve:
     strategy: Strategy
     matched_only: bool = False
     hold: bool = True
+    cache_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ steps = st.one_of(
         strategy=st.sampled_from(Strategy),
         matched_only=st.sampled_from([False, False, False, True]),
         hold=st.sampled_from([True, True, True, False]),
+        cache_tokens=st.sampled_from([0, 0, 300, 1_000]),
     ),
     st.builds(Again, which),
     st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
@@ -143,7 +145,14 @@ class Pair:
             id=f"r-{len(self.made)}",
             pool=self.pool,
             candidates=rendezvous(key, [REPLICAS[each] for each in sorted(step.candidates)]),
-            policy=Policy(step.strategy, prefill_rate=700, threshold=2, ttl_s=60, decode_tokens=30),
+            policy=Policy(
+                step.strategy,
+                prefill_rate=700,
+                threshold=2,
+                ttl_s=60,
+                decode_tokens=30,
+                cache_tokens=step.cache_tokens,
+            ),
             fingerprint=print_,
             matched_only=step.matched_only,
             hold=step.hold,

@@ -42,6 +42,16 @@ def test_a_release_takes_back_only_its_own_tokens() -> None:
     assert account.pending == 0
 
 
+def test_what_a_cache_took_in_counts_in_blocks() -> None:
+    account = Account(taken=(1 << 32) - 2)
+    account.take(0)
+    assert account.taken == (1 << 32) - 2
+    account.take(17)
+    assert account.taken == 0
+    account.give_back(*[account.take(1)] * 2)
+    assert account.taken == 1
+
+
 @given(
     st.lists(
         st.one_of(

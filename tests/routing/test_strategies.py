@@ -4,22 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extproc.routing import Candidate, Policy, Question, Reason, Strategy, choose
+from extproc.routing import Policy, Question, Reason, Strategy, choose
+
+Candidate = tuple[int, int, int]
+"""In flight, pending, matched."""
+
+
+def question(
+    policy: Policy, candidates: list[Candidate], total: int | None, sticky: int | None = None
+) -> Question:
+    in_flight, pending, matched = zip(*candidates, strict=True)
+    return Question(policy, in_flight, pending, matched, total, sticky)
 
 
 def ask(
     strategy: Strategy,
-    *candidates: tuple[int, int, int],
+    *candidates: Candidate,
     total: int | None = 1000,
     sticky: int | None = None,
     turn: int = 0,
     matched_only: bool = False,
     **numbers: int,
 ) -> tuple[tuple[int, ...], Reason]:
-    question = Question(
-        Policy(strategy, **numbers), [Candidate(*each) for each in candidates], total, sticky, turn
-    )
-    choice = choose(question, matched_only=matched_only)
+    asked = question(Policy(strategy, **numbers), list(candidates), total, sticky)
+    choice = choose(asked._replace(turn=turn), matched_only=matched_only)
     return choice.ranked, choice.reason
 
 
@@ -40,7 +48,7 @@ def test_kv_aware_weighs_the_wait_against_the_cache() -> None:
 
 
 def test_kv_aware_counts_decoding_requests() -> None:
-    assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0))[0][0] == 1  # 768 against 750
+    assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=256)[0][0] == 1  # 768 > 750
     assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=249)[0][0] == 0
 
 
@@ -69,13 +77,9 @@ def test_prefix_aware_keeps_to_its_home_until_that_is_full() -> None:
 
 
 def test_prefix_aware_spills_without_moving_the_home() -> None:
-    question = Question(
-        Policy(Strategy.PREFIX_AWARE, threshold=1),
-        [Candidate(1, 0, 0), Candidate(0, 0, 0)],
-        100,
-        None,
+    choice = choose(
+        question(Policy(Strategy.PREFIX_AWARE, threshold=1), [(1, 0, 0), (0, 0, 0)], 100)
     )
-    choice = choose(question)
     assert choice.ranked[0] == 1
     assert choice.home == 0
 
@@ -101,12 +105,7 @@ def test_matched_only_takes_friends() -> None:
 
 
 candidates = st.lists(
-    st.builds(
-        Candidate,
-        in_flight=st.integers(0, 100),
-        pending=st.integers(0, 100_000),
-        matched=st.integers(0, 1000),
-    ),
+    st.tuples(st.integers(0, 100), st.integers(0, 100_000), st.integers(0, 1000)),
     min_size=1,
     max_size=9,
 )
@@ -118,14 +117,14 @@ def test_ranks_are_distinct_candidates(
 ) -> None:
     sticky = data.draw(st.one_of(st.none(), st.integers(0, len(candidates) - 1)))
     total = data.draw(st.one_of(st.none(), st.integers(1000, 2000)))
-    choice = choose(Question(Policy(strategy), candidates, total, sticky, turn=7))
+    choice = choose(question(Policy(strategy), candidates, total, sticky)._replace(turn=7))
     assert len(choice.ranked) == len(set(choice.ranked)) == min(3, len(candidates))
     assert all(0 <= each < len(candidates) for each in choice.ranked)
 
 
 @given(candidates=candidates, extra=st.integers(1, 1000))
 def test_kv_aware_never_prefers_a_busier_twin(candidates: list[Candidate], extra: int) -> None:
-    best = choose(Question(Policy(), candidates, 1000)).ranked[0]
-    twin = candidates[best]
-    worse = Candidate(twin.in_flight + extra, twin.pending + extra, twin.matched)
-    assert choose(Question(Policy(), [worse, *candidates], 1000)).ranked[0] == best + 1
+    best = choose(question(Policy(), candidates, 1000)).ranked[0]
+    in_flight, pending, matched = candidates[best]
+    worse = (in_flight + extra, pending + extra, matched)
+    assert choose(question(Policy(), [worse, *candidates], 1000)).ranked[0] == best + 1

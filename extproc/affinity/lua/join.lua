@@ -18,8 +18,8 @@ local function forget(replica, index)
   call('HDEL', KEYS[2], replica)
   call('HDEL', KEYS[5], replica)
   call('ZREM', KEYS[3], replica)
-  local n, p, c, drained, epoch = record(call('GET', KEYS[1]), index)
-  write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
+  local n, p, c, drained, epoch, _, taken = record(call('GET', KEYS[1]), index)
+  write_record(KEYS[1], index, n, p, c, drained, epoch, 0, taken)
 end
 for i = 2, #ARGV do call('ZADD', KEYS[3], now_s, ARGV[i]) end
 for _, replica in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now_s - KEEP)) do
@@ -56,10 +56,12 @@ for i = 2, #ARGV do
   if not index then
     index = free_index()
     call('HSET', KEYS[2], ARGV[i], index)
-    write_record(KEYS[1], index, 0, 0, now, 0, now_s + 1, 1)
+    write_record(KEYS[1], index, 0, 0, now, 0, now_s + 1, 1, 0)
   else
-    local n, p, c, drained, _, member = record(call('GET', KEYS[1]), index)
-    if member == 0 then write_record(KEYS[1], index, n, p, c, drained, now_s + 1, 1) end
+    local n, p, c, drained, _, member, taken = record(call('GET', KEYS[1]), index)
+    if member == 0 then
+      write_record(KEYS[1], index, n, p, c, drained, now_s + 1, 1, taken)
+    end
   end
   reply[i] = index
 end

@@ -4,8 +4,8 @@
 local index = tonumber(call('HGET', KEYS[2], ARGV[1]))
 local state = call('GET', KEYS[1])
 if not index or not state then return end
-local n, p, c, drained, epoch = record(state, index)
-write_record(KEYS[1], index, n, p, c, drained, epoch, 0)
+local n, p, c, drained, epoch, _, taken = record(state, index)
+write_record(KEYS[1], index, n, p, c, drained, epoch, 0, taken)
 call('ZREM', KEYS[3], ARGV[1])
 call('HDEL', KEYS[4], ARGV[1])
 if n == 0 then call('HDEL', KEYS[2], ARGV[1]) end

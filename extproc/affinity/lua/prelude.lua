@@ -7,8 +7,11 @@
 -- All numbers are integers below 2^53. ledger.py explains the accounting.
 
 local HEADER, RECORD = 16, 32
-local FORMAT = '<I4I6I7I6I4I1' -- in flight, pending, clock (us), drained, epoch (s), member
+-- in flight, pending, clock (us), drained, epoch (s), member, blocks taken in (modulo 2^32)
+local FORMAT = '<I4I6I7I6I4I1I4'
 local HELD = '<I2I4I6I2I1I1I4I4I7' -- index, tokens, end, depth, new home, reason, matched, best, taken at
+local ENTRY, ENTRY_SIZE = '>I2I4I4', 10 -- replica index, Unix second and blocks taken in at last use
+local BLOCK, WRAP = 16, 4294967296 -- tokens of a cache block
 local KEEP = 3600 -- seconds that a pool's bookkeeping outlives its last use
 
 local call, byte, char, sub = redis.call, string.byte, string.char, string.sub
@@ -32,13 +35,13 @@ end
 -- A record that was never written reads as zeros.
 local function record(state, index)
   local at = offset(index)
-  if #state < at + RECORD then return 0, 0, 0, 0, 0, 0 end
+  if #state < at + RECORD then return 0, 0, 0, 0, 0, 0, 0 end
   return unpack_at(FORMAT, state, at + 1)
 end
 
-local function write_record(key, index, in_flight, pending, clock_us, drained, epoch, member)
-  local packed = pack(FORMAT, in_flight, pending, clock_us, drained, epoch, member)
-  call('SETRANGE', key, offset(index), packed .. string.rep('\0', RECORD - #packed))
+local function write_record(key, index, in_flight, pending, clock_us, drained, epoch, member, taken)
+  call('SETRANGE', key, offset(index),
+    pack(FORMAT, in_flight, pending, clock_us, drained, epoch, member, taken))
 end
 
 -- What leaves a queue of `pending` tokens by now.
@@ -68,7 +71,7 @@ local function give_back(key, held, now, rate)
   local state = call('GET', key)
   if not state then return end
   local index, tokens, ending = unpack_at(HELD, held)
-  local in_flight, pending, clock_us, drained, epoch, member = record(state, index)
+  local in_flight, pending, clock_us, drained, epoch, member, taken = record(state, index)
   pending, clock_us, drained = drain(pending, clock_us, drained, now, rate)
   in_flight = max(0, in_flight - 1)
   if in_flight == 0 then
@@ -76,27 +79,24 @@ local function give_back(key, held, now, rate)
   else
     pending = max(0, pending - min(tokens, max(0, ending - drained)))
   end
-  write_record(key, index, in_flight, pending, clock_us, drained, epoch, member)
+  write_record(key, index, in_flight, pending, clock_us, drained, epoch, member, taken)
 end
 
--- Affinity entries are 6 bytes each: replica index (2), Unix second of last use (4), big endian.
-local function entry(index, second)
-  return char(floor(index / 256), index % 256, floor(second / 16777216),
-    floor(second / 65536) % 256, floor(second / 256) % 256, second % 256)
+local function entry(index, second, taken)
+  return pack(ENTRY, index, second, taken)
 end
 
 local function read_entry(value, at)
-  local a, b, c, d, e, f = byte(value, at, at + 5)
-  return a * 256 + b, ((c * 256 + d) * 256 + e) * 256 + f
+  return unpack_at(ENTRY, value, at)
 end
 
 -- The entries of a value but for one replica's; with `now_s`, also without expired ones.
 local function without(value, index, now_s, ttl)
   local kept = {}
-  for at = 1, #value - 5, 6 do
+  for at = 1, #value - ENTRY_SIZE + 1, ENTRY_SIZE do
     local other, second = read_entry(value, at)
     if other ~= index and (not now_s or now_s - second < ttl) then
-      kept[#kept + 1] = sub(value, at, at + 5)
+      kept[#kept + 1] = sub(value, at, at + ENTRY_SIZE - 1)
     end
   end
   return table.concat(kept)

@@ -3,7 +3,7 @@
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
 --       10 flags: 1 matched only, 2 hold  11 total tokens  12 tokens at each checkpoint, 4 bytes each
---       13 router
+--       13 router  14 cache_tokens
 -- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
 
 local RANKED = 3
@@ -24,17 +24,25 @@ local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonu
 local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
 local matched_only, hold = flags % 2 == 1, flags >= 2
+local capacity = floor(tonumber(ARGV[14]) / BLOCK)
 local prompt, count = #KEYS > 3, #KEYS - 4
 
 local size = #ARGV[3] / 2
-local index, position, in_flight, pending, epoch, matched, depth = {}, {}, {}, {}, {}, {}, {}
+local index, position, in_flight, pending, epoch, taken = {}, {}, {}, {}, {}, {}
+local matched, depth = {}, {}
 for i = 1, size do
   local a, b = byte(ARGV[3], 2 * i - 1, 2 * i)
   local each = a * 256 + b
   index[i], position[each], matched[i], depth[i] = each, i, 0, 0
-  local n, p, c, _, since = record(state, each)
-  in_flight[i], epoch[i] = n, since
+  local n, p, c, _, since, _, blocks = record(state, each)
+  in_flight[i], epoch[i], taken[i] = n, since, blocks
   pending[i] = p - drainable(p, c, now, rate)
+end
+
+-- Whether a candidate still holds what it saw; with 4 quarters, whether that is hardly old.
+local function holds(i, second, blocks, quarters)
+  if second < epoch[i] or (now_s - second) * quarters >= ttl then return false end
+  return capacity == 0 or (taken[i] - blocks) % WRAP * quarters < capacity
 end
 
 -- Match: the deepest live checkpoint of each candidate.
@@ -45,10 +53,10 @@ if prompt and count > 0 then
   for p = count, 1, -1 do
     local value = values[p]
     if value then
-      for at = 1, #value - 5, 6 do
-        local each, second = read_entry(value, at)
+      for at = 1, #value - ENTRY_SIZE + 1, ENTRY_SIZE do
+        local each, second, blocks = read_entry(value, at)
         local i = position[each]
-        if i and depth[i] == 0 and second >= epoch[i] and now_s - second < ttl then
+        if i and depth[i] == 0 and holds(i, second, blocks, 1) then
           depth[i], found = p, found + 1
           matched[i] = unpack_at('<I4', tokens, 4 * p - 3)
         end
@@ -129,12 +137,14 @@ local mine = index[chosen]
 if strategy == 'round_robin' then
   call('SETRANGE', KEYS[1], 8, pack('<I4', (unpack_at('<I4', state, 9) + 1) % 4294967296))
 end
+local blocks = taken[chosen]
 if hold then
   local n, p, c, drained, since, member = record(state, mine)
   p, c, drained = drain(p, c, drained, now, rate)
   local uncached = total - matched[chosen]
   local ending = drained + p + uncached
-  write_record(KEYS[1], mine, n + 1, p + uncached, c, drained, since, member)
+  blocks = (blocks + math.ceil(uncached / BLOCK)) % WRAP
+  write_record(KEYS[1], mine, n + 1, p + uncached, c, drained, since, member, blocks)
   local new_home = home and not sticky and writable and 1 or 0
   call('HSET', KEYS[2], ARGV[2],
     pack(HELD, mine, uncached, ending, depth[chosen], new_home, reason, matched[chosen], best, now))
@@ -144,27 +154,29 @@ if hold then
     call('EXPIRE', KEYS[3], KEEP)
   end
 end
-local second = max(now_s, epoch[chosen])
-for p = 1, count do
-  local value, fresh = values[p], false
+-- From the deepest up: what is before a fresh checkpoint is not much older than it.
+taken[chosen] = blocks
+local fresh_entry = entry(mine, max(now_s, epoch[chosen]), blocks)
+for p = count, 1, -1 do
+  local value, others = values[p], ''
   if value then
-    for at = 1, #value - 5, 6 do
-      local each, seen = read_entry(value, at)
+    local fresh = false
+    for at = 1, p <= depth[chosen] and #value - ENTRY_SIZE + 1 or 0, ENTRY_SIZE do
+      local each, seen, then_ = read_entry(value, at)
       if each == mine then
-        fresh = seen >= epoch[chosen] and (now_s - seen) * 4 < ttl
+        fresh = holds(chosen, seen, then_, 4)
         break
       end
     end
+    if fresh then break end
+    others = without(value, mine, now_s, ttl)
   end
-  if not fresh then
-    local others = value and without(value, mine, now_s, ttl) or ''
-    call('SET', KEYS[p + 4], entry(mine, second) .. others, 'EX', ttl + 2)
-  end
+  call('SET', KEYS[p + 4], fresh_entry .. others, 'EX', ttl + 2)
 end
 if home and writable then
   local fresh = sticky and (now_s - home_second) * 4 < ttl
   if not fresh then
-    call('SET', KEYS[4], entry(index[home], max(now_s, epoch[home])), 'EX', ttl + 2)
+    call('SET', KEYS[4], entry(index[home], max(now_s, epoch[home]), 0), 'EX', ttl + 2)
   end
 end
 

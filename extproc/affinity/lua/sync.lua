@@ -22,9 +22,9 @@ if #ARGV > 6 or ARGV[6] == '0' then
     local held = call('HGET', KEYS[6], id)
     if not held or (unpack_at(HELD, held)) ~= index then
       if held then give_back(KEYS[1], held, now, rate) end
-      local n, p, c, drained, epoch, member = record(call('GET', KEYS[1]), index)
+      local n, p, c, drained, epoch, member, taken = record(call('GET', KEYS[1]), index)
       p, c, drained = drain(p, c, drained, now, rate)
-      write_record(KEYS[1], index, n + 1, p + left, c, drained, epoch, member)
+      write_record(KEYS[1], index, n + 1, p + left, c, drained, epoch, member, taken)
       -- Depth 65535: nothing of its affinity is to be withdrawn any more.
       call('HSET', KEYS[6], id, pack(HELD, index, left, drained + p + left, 65535, 0, 1, 0, 0, now))
     end
