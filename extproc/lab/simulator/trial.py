@@ -80,7 +80,9 @@ def simulate(
     def router(number: int) -> Router:
         if strategy in REFERENCES:
             return REFERENCES[strategy](fleet, random.Random(f"{seed}/{number}"))
-        metadata = {"strategy": strategy, **setup.settings}
+        # As engines tell in their metrics; an operator can look it up there too.
+        known = {"cache-tokens": str(fleet.cache_tokens)}
+        metadata = {"strategy": strategy, **known, **setup.settings}
         parsed = parse([(PREFIX + key, value) for key, value in metadata.items()])
         return StoreRouter(fleet, parsed.settings)
 
