@@ -133,10 +133,11 @@ class PoolSettings(BaseModel):
         description="`kv_aware`: cost of each request in flight, in queued tokens.",
     )
     prefill_rate: int = Field(
-        default=10_000,
+        default=20_000,
         ge=1,
         le=10_000_000,
-        description="Tokens per second that a replica prefills: how fast its queued tokens drain.",
+        description="First guess of the tokens per second that a replica prefills: how fast its "
+        "queued tokens drain. The router learns better from what its requests take.",
     )
     bytes_per_token: float = Field(
         default=4.0,

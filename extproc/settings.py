@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from extproc.affinity.connect import connect
+from extproc.affinity.connect import MEMORY_URLS, connect
 from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, show
 
 ENV_PREFIX = "PREFIX_EXTPROC_"
@@ -66,7 +66,7 @@ def _admin(text: str) -> str:
 
 
 def _store(text: str) -> str:
-    if text != "memory://":
+    if text not in MEMORY_URLS:
         connect(text)  # makes a client and sends nothing: its errors name what is wrong
     return text
 
@@ -87,6 +87,7 @@ class Settings(BaseSettings):
     store: Annotated[str, BeforeValidator(_store)] = Field(
         default="memory://",
         description="Where affinity and load are kept: `memory://` (this process alone), "
+        "`memory://separate` (one of several routers that share nothing), "
         "`redis://host:6379/0`, `rediss://` (TLS), `redis+sentinel://h1:26379,h2:26379/service/0`, "
         "`redis+cluster://h1:6379,h2:6379`.",
     )

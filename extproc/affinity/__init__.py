@@ -1,6 +1,6 @@
 """Which replica has seen which checkpoint and how busy it is, shared by all routers."""
 
-from extproc.affinity.connect import StoreUrlError, connect, redact
+from extproc.affinity.connect import MEMORY_URLS, StoreUrlError, connect, redact
 from extproc.affinity.memory import MemoryStore
 from extproc.affinity.redis import RedisStore
 from extproc.affinity.resilient import ResilientStore
@@ -13,6 +13,7 @@ from extproc.affinity.store import (
 )
 
 __all__ = [
+    "MEMORY_URLS",
     "AffinityStore",
     "MemoryStore",
     "RedisStore",
@@ -34,7 +35,8 @@ def open_store(
     """Make the store that a URL names; nothing is sent before ``start``.
 
     Args:
-        url: ``memory://``, or a Redis URL (see ``connect``).
+        url: ``memory://`` for the only router, ``memory://separate`` for one of several that share
+            nothing, or a Redis URL (see ``connect``).
         router: This process's name, unique over all routers and restarts.
         deadline_s: Longest wait of a request for the shared store.
         memory_entries: Checkpoints to remember in this process.
@@ -42,7 +44,7 @@ def open_store(
     Raises:
         StoreUrlError: The URL cannot be understood.
     """
-    local = MemoryStore(entries=memory_entries)
-    if url.partition("://")[0] == "memory":
-        return local
+    if url in MEMORY_URLS:
+        return MemoryStore(entries=memory_entries, alone=url == "memory://")
+    local = MemoryStore(entries=memory_entries, alone=False)
     return ResilientStore(RedisStore(connect(url), router=router, deadline_s=deadline_s), local)

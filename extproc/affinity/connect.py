@@ -11,6 +11,9 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
+MEMORY_URLS = ("memory://", "memory://separate")
+"""A store of this process: of the only router, or of one of several that share nothing."""
+
 SCHEMES = tuple(
     f"{scheme}{topology}"
     for scheme in ("redis", "rediss")
@@ -80,7 +83,8 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
     if parts.scheme not in SCHEMES:
         raise StoreUrlError(
             f"store {redact(url)!r}: unknown scheme; "
-            f"use memory:// or one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+            f"use {', '.join(MEMORY_URLS)} or one of "
+            f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
     # The client's own retries are off: a call that timed out may still have run.
     options: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
-from extproc.routing import Decision, Policy, Question, Strategy, choose
+from extproc.routing import Decision, Policy, Question, Strategy, choose, rendezvous
 
 MICRO = 1_000_000
 
@@ -83,10 +83,18 @@ class MemoryStore:
     Args:
         entries: Most checkpoints to remember (about 400 bytes each); the least recently written
             are forgotten first.
+        alone: Whether no other router sends requests to the same replicas.
         clock: Unix time in microseconds.
     """
 
-    def __init__(self, *, entries: int = 250_000, clock: Callable[[], int] = unix_micros) -> None:
+    def __init__(
+        self,
+        *,
+        entries: int = 250_000,
+        alone: bool = True,
+        clock: Callable[[], int] = unix_micros,
+    ) -> None:
+        self._alone = alone
         self._limit = entries
         self._clock = clock
         self._pools: dict[str, _Pool] = {}
@@ -137,6 +145,7 @@ class MemoryStore:
                 print_.total_tokens if print_ else None,
                 sticky,
                 pool.turn,
+                None if self._alone or print_ is None else _home_of(reservation, print_.sticky),
             ),
             matched_only=reservation.matched_only,
         )
@@ -234,7 +243,8 @@ class MemoryStore:
 
     def status(self) -> StoreStatus:
         """See ``AffinityStore.status``."""
-        return StoreStatus("memory", detail="this router's memory", entries=len(self._seen))
+        detail = "this router's memory" if self._alone else "this router's memory, one of several"
+        return StoreStatus("memory", detail=detail, entries=len(self._seen))
 
     def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
         pool = self._pools.get(name)
@@ -370,3 +380,9 @@ class MemoryStore:
                 if live and len(table) <= self._limit:
                     break
                 del table[oldest]
+
+
+def _home_of(reservation: Reservation, start: bytes) -> int:
+    """Position of the candidate that every router takes for the home of a prompt's start."""
+    candidates = reservation.candidates
+    return candidates.index(rendezvous(start, candidates)[0])

@@ -1,6 +1,7 @@
 """Strategies and the decision they make. Pure."""
 
 from extproc.routing.model import Decision, Mode, Policy, Reason, Strategy
+from extproc.routing.prefill_rate import LearnedRate
 from extproc.routing.rendezvous import rendezvous
 from extproc.routing.strategies import RANKED, Choice, Question, choose
 
@@ -8,6 +9,7 @@ __all__ = [
     "RANKED",
     "Choice",
     "Decision",
+    "LearnedRate",
     "Mode",
     "Policy",
     "Question",

@@ -39,6 +39,8 @@ class Question(NamedTuple):
         total_tokens: Tokens of the prompt; None where there is no readable prompt.
         sticky: Position of the replica that the sticky entry names, or None.
         turn: How often this pool's ``round_robin`` has chosen before.
+        home: Position of the replica to which routers that know nothing of each other send what
+            begins like this prompt; None where the state of all routers is known.
     """
 
     policy: Policy
@@ -48,6 +50,7 @@ class Question(NamedTuple):
     total_tokens: int | None
     sticky: int | None = None
     turn: int = 0
+    home: int | None = None
 
 
 def choose(question: Question, *, matched_only: bool = False) -> Choice:
@@ -74,14 +77,16 @@ def _kv_aware(question: Question) -> Choice:
     """Lowest sum of the wait for queued prefill, own prefill, and the decoding of others."""
     policy, total, held = question.policy, question.total_tokens or 0, question.matched
     uncached, decode = policy.uncached_milli, 1000 * policy.decode_tokens
-    ranked = _lowest(
-        [
-            1000 * pending + uncached * (total - matched) + decode * in_flight
-            for in_flight, pending, matched in zip(
-                question.in_flight, question.pending, held, strict=True
-            )
-        ]
-    )
+    costs = [
+        1000 * pending + uncached * (total - matched) + decode * in_flight
+        for in_flight, pending, matched in zip(
+            question.in_flight, question.pending, held, strict=True
+        )
+    ]
+    if question.home is not None:
+        # Other routers' requests probably filled its cache, and will find there what this one adds.
+        costs[question.home] -= uncached * (total - held[question.home]) * 2 // 3
+    ranked = _lowest(costs)
     if question.total_tokens is None:
         return Choice(ranked, Reason.NO_PROMPT)
     best = max(held)

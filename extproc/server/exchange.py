@@ -1,11 +1,13 @@
 """One request and its response: the choice, what came of it, and the end."""
 
+from time import monotonic
+
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
 from extproc.processing.events import Choice, DecisionDue, RequestHead, Responded
 from extproc.prompt.model import Fingerprint, Unreadable
 from extproc.replicas import Service, Source
-from extproc.routing import Decision, Mode, Reason
+from extproc.routing import Decision, LearnedRate, Mode, Reason
 from extproc.server.question import fingerprint_of, in_order, prompt_of
 from extproc.server.router import Router, pool_name, problem_of
 from extproc.server.stats import Outcome, PoolStats
@@ -41,6 +43,9 @@ class Exchange:
         self._problem: Unreadable | None = None
         self._found: Fingerprint | None = None
         self._decision = _NOBODY
+        self._rate: LearnedRate | None = None
+        self._decided_at = 0.0
+        self._prefilled = False
         self._ended = False
 
     @property
@@ -100,6 +105,7 @@ class Exchange:
         elif event.details == "via_upstream" or (ok and not event.details):
             self._router.served_by_nobody(self._pool)
         if chosen:
+            self._prefilled = ok and event.address == chosen
             self._store.served(self._id, event.address, ok=ok)
             return
         if self._shadowed and self._decision.ranked:
@@ -125,6 +131,9 @@ class Exchange:
 
     def end(self) -> None:
         """The response ended, or the stream did. Idempotent."""
+        if self._prefilled and not self._ended and self._rate is not None:
+            uncached = self._decision.total_tokens - self._decision.matched_tokens
+            self._rate.observe(uncached, monotonic() - self._decided_at)
         self._ended = True
         self._release()
 
@@ -155,7 +164,9 @@ class Exchange:
         candidates = self._source.candidates()
         if not candidates.addresses:
             return Decision((), Reason.NO_REPLICAS, total_tokens=found.total_tokens if found else 0)
-        policy = self._settings.policy
+        self._rate = self._router.rate(self._pool, self._settings)
+        policy = self._rate.applied(self._settings.policy)
+        self._decided_at = monotonic()
         reservation = Reservation(
             id=self._id,
             pool=self._pool + SHADOW if self._shadowed else self._pool,

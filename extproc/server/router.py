@@ -14,6 +14,7 @@ from extproc.processing.events import RequestHead
 from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, static, subset
+from extproc.routing import LearnedRate
 from extproc.server.logging import places
 from extproc.server.stats import Stats
 
@@ -21,6 +22,7 @@ _log = structlog.get_logger(__name__)
 
 DEFAULT_POOL = "default"
 _MAX_OBSERVED = 1000
+_MAX_RATES = 1000
 _MAX_REPORTED = 1000
 
 
@@ -39,6 +41,7 @@ class Router:
         self._window = window
         self._ids = (f"{incarnation}-{number}" for number in count())
         self._observed: dict[str, Observed] = {}
+        self._rates: dict[tuple[str, int], LearnedRate] = {}
         self._reported: set[tuple[str, str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._warned_of_address = False
@@ -90,6 +93,16 @@ class Router:
                 del self._observed[next(iter(self._observed))]
             source = self._observed[pool] = Observed(pool, self.store)
         return source
+
+    def rate(self, pool: str, settings: PoolSettings) -> LearnedRate:
+        """How fast the replicas of a pool prefill, as far as it was seen."""
+        key = pool, settings.prefill_rate
+        rate = self._rates.get(key)
+        if rate is None:
+            if len(self._rates) >= _MAX_RATES:
+                del self._rates[next(iter(self._rates))]
+            rate = self._rates[key] = LearnedRate(settings.prefill_rate)
+        return rate
 
     def served_by_nobody(self, pool: str) -> None:
         """Warn, once, that Envoy does not tell who serves: nothing can be learned without it."""

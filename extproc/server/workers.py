@@ -10,6 +10,7 @@ from types import FrameType
 
 import structlog
 
+from extproc.affinity.connect import MEMORY_URLS
 from extproc.server.app import ServeError, check_free, serve
 from extproc.server.logging import configure
 from extproc.settings import Settings, join_host_port, split_host_port
@@ -107,8 +108,10 @@ class Supervisor:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._apart = settings.store in MEMORY_URLS
+        if self._apart:
+            settings = settings.model_copy(update={"store": "memory://separate"})
         self._workers = [_Worker(settings, number) for number in range(settings.workers)]
-        self._alone = settings.store == "memory://"
         self._stopping = False
 
     def run(self) -> int:
@@ -117,7 +120,7 @@ class Supervisor:
         Returns:
             The exit code: 0, or 1 if a worker had to be killed or failed while stopping.
         """
-        if self._alone:
+        if self._apart:
             _log.warning(
                 "workers share nothing",
                 cure="give them a Redis with --store redis://..., or run one worker",

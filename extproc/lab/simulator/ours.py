@@ -7,6 +7,7 @@ from extproc.affinity.store import Reservation
 from extproc.lab.simulator.calls import Call, fingerprint
 from extproc.lab.simulator.fleet import Fleet
 from extproc.pool_settings import PoolSettings
+from extproc.routing import LearnedRate
 from extproc.server.question import in_order
 
 POOL = "simulated"
@@ -18,12 +19,15 @@ class StoreRouter:
     Args:
         fleet: The replicas and the clock.
         settings: The pool's.
+        alone: Whether there is no other router, or all are this one.
     """
 
-    def __init__(self, fleet: Fleet, settings: PoolSettings) -> None:
+    def __init__(self, fleet: Fleet, settings: PoolSettings, *, alone: bool) -> None:
         self._fleet = fleet
         self._settings = settings
-        self._store = MemoryStore(entries=2_000_000, clock=fleet.clock_us)
+        self._store = MemoryStore(entries=2_000_000, alone=alone, clock=fleet.clock_us)
+        self._rate = LearnedRate(settings.prefill_rate)
+        self._open: dict[int, tuple[int, float]] = {}
         self._numbers = {name: number for number, name in enumerate(fleet.names)}
         # As a pool whose list of replicas is configured: known before the first request.
         self._store.join(POOL, fleet.names)
@@ -38,10 +42,12 @@ class StoreRouter:
                 str(call.number),
                 POOL,
                 in_order(addresses, settings.strategy, print_),
-                settings.policy,
+                self._rate.applied(settings.policy),
                 print_,
             )
         )
+        uncached = decision.total_tokens - decision.matched_tokens
+        self._open[call.number] = uncached, self._fleet.now_s
         return self._numbers[decision.ranked[0]]
 
     def first_token(self, call: Call) -> None:
@@ -50,6 +56,8 @@ class StoreRouter:
     def ended(self, call: Call) -> None:
         """See ``Router.ended``."""
         self._store.release(str(call.number))
+        uncached, since = self._open.pop(call.number)
+        self._rate.observe(uncached, self._fleet.now_s - since)
 
     def left(self, replica: int) -> None:
         """See ``Router.left``."""

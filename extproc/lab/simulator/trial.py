@@ -84,7 +84,8 @@ def simulate(
         known = {"cache-tokens": str(fleet.cache_tokens)}
         metadata = {"strategy": strategy, **known, **setup.settings}
         parsed = parse([(PREFIX + key, value) for key, value in metadata.items()])
-        return StoreRouter(fleet, parsed.settings)
+        alone = setup.shared or setup.routers == 1
+        return StoreRouter(fleet, parsed.settings, alone=alone)
 
     if setup.shared:
         routers = [router(0)] * setup.routers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extproc.lab.simulator.results import summarize
+from extproc.lab.simulator.results import Row, summarize
 from extproc.lab.simulator.study import study
 from extproc.lab.simulator.trial import (
     STRATEGIES,
@@ -50,12 +50,15 @@ def test_routers_that_share_their_state_decide_like_one() -> None:
     assert one.replica == eight.replica
 
 
-def test_routers_that_share_nothing_know_less() -> None:
-    def hits(*, shared: bool) -> float:
+def test_routers_that_share_nothing_meet_at_the_home_of_a_prompt() -> None:
+    def row(strategy: str, *, shared: bool) -> Row:
         setup = Setup("agent", replicas=4, limit=480, routers=4, shared=shared)
-        return summarize("kv_aware", 4, [simulate(setup, "kv_aware", 1)]).hit_rate
+        return summarize(strategy, 4, [simulate(setup, strategy, 1)])
 
-    assert hits(shared=False) < hits(shared=True) - 0.02
+    together, apart = row("kv_aware", shared=True), row("kv_aware", shared=False)
+    assert together.hit_rate - 0.05 < apart.hit_rate
+    blind = row("least_outstanding_requests", shared=True)
+    assert apart.ttft_mean_s < 0.5 * blind.ttft_mean_s
 
 
 def test_prompts_in_common_are_worth_finding() -> None:
