@@ -127,6 +127,7 @@ def _counts(stats: PoolStats) -> dict[str, Any]:
             "best_tokens": stats.best_tokens,
             "rate": _rate(stats.matched_tokens, stats.total_tokens),
         },
+        "prefill_rate": stats.prefill_rate,
         "unshared_decisions": stats.unshared,
         "shadow": {
             "requests": shadow.requests,

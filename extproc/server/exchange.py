@@ -167,6 +167,8 @@ class Exchange:
         self._rate = self._router.rate(self._pool, self._settings)
         policy = self._rate.applied(self._settings.policy)
         self._decided_at = monotonic()
+        if self._stats is not None:
+            self._stats.prefill_rate = policy.prefill_rate
         reservation = Reservation(
             id=self._id,
             pool=self._pool + SHADOW if self._shadowed else self._pool,

@@ -153,6 +153,12 @@ class _Router(Collector):
         for name, text, read in _BY_POOL:
             rows = [((pool,), read(counts)) for pool, counts in pools.items()]
             yield _counter(name, text, ["pool"], rows)
+        yield _gauge(
+            "prefill_rate",
+            "Tokens per second at which replicas prefill, as learned.",
+            ["pool"],
+            [((name,), pool.prefill_rate) for name, pool in pools.items()],
+        )
         for name, text, label, counter in (
             ("setting_errors", "Requests with a bad pool setting.", "key", stats.setting_errors),
             ("violations", "Messages against the protocol.", "what", stats.violations),

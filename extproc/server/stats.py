@@ -71,6 +71,8 @@ class PoolStats:
         total_tokens: Tokens of the prompts that were decided on.
         matched_tokens: Tokens that the chosen replicas held.
         best_tokens: The most that any candidate held.
+        prefill_rate: Tokens per second at which the replicas prefill, as far as learned; 0 before
+            the first decision.
         unshared: Decisions made without the other routers' state.
         shadow: What ``shadow`` mode compared.
         settings: The settings of the last request.
@@ -83,6 +85,7 @@ class PoolStats:
     total_tokens: int = 0
     matched_tokens: int = 0
     best_tokens: int = 0
+    prefill_rate: int = 0
     unshared: int = 0
     shadow: ShadowStats = field(default_factory=ShadowStats)
     settings: PoolSettings = field(default_factory=PoolSettings)

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extproc.affinity import MemoryStore, Reservation, StoreError
-from extproc.pool_settings import parse
+from extproc.pool_settings import PoolSettings, parse
 from extproc.processing import DecisionDue, Reply, Responded, Session, responded_of
 from extproc.replicas.observation import LEAST_PICKS
 from extproc.routing import Decision, Reason
@@ -52,6 +52,9 @@ class World:
         await asked.responded(responded(address))
         asked.exchange.end()
         return asked
+
+    def settings_of(self) -> PoolSettings:
+        return parse(self.settings.items()).settings
 
     async def in_flight(self, pool: str = "llm") -> dict[str, int]:
         states = await self.store.snapshot(pool)
@@ -469,3 +472,25 @@ async def test_shadow_learns_the_pool() -> None:
 
     assert world.store.members("llm") == [A, B]
     assert world.router.stats.pools["llm"].shadow.agreed > 0
+
+
+async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(STATIC | {"x-prefix-prefill-rate": "9000"})
+    now = 0.0
+    monkeypatch.setattr("extproc.server.exchange.monotonic", lambda: now)
+    for number in range(128):
+        asked = await world.ask(chat(f"{number} " + "x" * 160 * number))
+        ours = number % 2 == 0
+        await asked.responded(responded(asked.ranked[0 if ours else 1]))
+        uncached = asked.facts["total_tokens"] - asked.facts["matched_tokens"]
+        now += 0.1 + uncached / 3000 if ours else 5.0
+        asked.exchange.end()
+        asked.exchange.end()
+
+    assert world.router.rate("llm", world.settings_of()).tokens_per_second == pytest.approx(
+        (9000 * 3000) ** 0.5, rel=0.01
+    ), "half way, in powers, from the guess"
+    await world.ask(chat(LONG))
+    assert world.router.stats.pool("llm").prefill_rate == pytest.approx(5196, rel=0.01)
