@@ -139,8 +139,8 @@ class MemoryStore:
         choice = choose(
             Question(
                 policy,
-                [account.in_flight for account in accounts],
-                [account.pending and account.pending_at(now_us, rate) for account in accounts],
+                [each.in_flight for each in accounts],
+                [each.pending and each.pending_at(now_us, rate) for each in accounts],
                 matched,
                 print_.total_tokens if print_ else None,
                 sticky,
@@ -291,9 +291,13 @@ class MemoryStore:
             entry = self._seen.get(print_.hashes[depth - 1])
             if entry is None:
                 continue
-            for replica, stamp in entry.items():
+            # Often all replicas saw it, and all but a few are found deeper down.
+            for replica in list(positions) if len(positions) < len(entry) else entry:
                 at = positions.get(replica)
-                if at is not None and memory.holds(accounts[at], stamp):
+                stamp = entry.get(replica)
+                if at is None or stamp is None:
+                    continue
+                if memory.holds(accounts[at], stamp):
                     depths[at] = depth
                     del positions[replica]
             if not positions:

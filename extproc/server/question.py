@@ -1,6 +1,7 @@
 """What the store is asked for one request: its fingerprint, and the order of the candidates."""
 
 from dataclasses import replace
+from functools import lru_cache
 from random import randbytes
 
 from xxhash import xxh3_128_digest
@@ -27,6 +28,7 @@ def prompt_of(due: DecisionDue, settings: PoolSettings) -> Prompt | Unreadable:
         due.body,
         complete=due.complete,
         text_limit=settings.length,
+        tools_place=settings.tools,
     )
 
 
@@ -67,6 +69,9 @@ def with_session(found: Fingerprint, session: str, pool: str) -> Fingerprint:
     )
 
 
+_ranked = lru_cache(maxsize=4096)(rendezvous)
+
+
 def in_order(
     addresses: tuple[str, ...], strategy: Strategy, found: Fingerprint | None
 ) -> tuple[str, ...]:
@@ -78,9 +83,9 @@ def in_order(
     if strategy is Strategy.ROUND_ROBIN:
         return tuple(sorted(addresses))
     if found is not None and strategy is Strategy.KV_AWARE:
-        return rendezvous(found.tie, addresses)
+        return _ranked(found.tie, addresses)
     if found is not None and strategy is Strategy.PREFIX_AWARE:
-        return rendezvous(found.sticky, addresses)
+        return _ranked(found.sticky, addresses)
     return rendezvous(randbytes(8), addresses)  # noqa: S311  # shares load, hides nothing
 
 

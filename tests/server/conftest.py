@@ -10,7 +10,10 @@ from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 from extproc.server.app import App
 from extproc.settings import load
 
-STATIC = (("x-prefix-replicas", "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80"),)
+STATIC = (
+    ("x-prefix-replicas", "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80"),
+    ("x-prefix-prefill-rate", "1"),  # nothing drains while a test looks
+)
 
 
 class Served:

@@ -109,7 +109,7 @@ async def test_pools(serve: Serve) -> None:
     assert sorted(pool["replicas"]) == ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]
     in_flight = sorted(state["in_flight"] for state in pool["replicas"].values())
     assert in_flight == [0, 0, 2]
-    assert any(state["pending_tokens"] > 0 for state in pool["replicas"].values())
+    assert any(state["pending_tokens"] > 1000 for state in pool["replicas"].values())
     assert pool["decisions"] == 2
     assert pool["reasons"] == {"cold": 1, "matched": 1}
     assert pool["outcomes"] == {"first": 2}
