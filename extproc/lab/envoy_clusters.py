@@ -95,6 +95,17 @@ def replicas_cluster(addresses: Sequence[str]) -> Cluster:
     )
 
 
+def plain_cluster(name: str, address: str) -> Cluster:
+    """One server of whatever kind, by HTTP/1.1."""
+    return Cluster(
+        name=name,
+        type=ClusterDiscoveryType.STATIC,
+        connect_timeout=timedelta(seconds=1),
+        circuit_breakers=_breakers(max_retries=1000),
+        load_assignment=_assignment(name, [address]),
+    )
+
+
 def _breakers(max_retries: int | None) -> CircuitBreakers:
     return CircuitBreakers(
         thresholds=[

