@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from extproc.processing.wire import canonical_address
+from extproc.prompt.model import ToolsPlace
 from extproc.routing import Mode, Policy, Strategy
 
 PREFIX = "x-prefix-"
@@ -151,6 +152,12 @@ class PoolSettings(BaseModel):
         ge=0,
         le=1_000_000,
         description="Tokens that an image, audio or video counts as.",
+    )
+    tools: ToolsPlace = Field(
+        default=ToolsPlace.FIRST,
+        description="Where the model's chat template puts the definitions of tools: `first` (GLM, "
+        "Kimi, Qwen 3.5 and later) or `after_system`, behind the system message (Llama, Qwen 2.5 "
+        "and 3, DeepSeek, Gemma, MiniMax, Nemotron, gpt-oss).",
     )
     ttl: Duration = Field(
         default=600,

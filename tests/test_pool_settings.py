@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.pool_settings import KEYS, PoolSettings, SettingError, parse
+from extproc.prompt.model import ToolsPlace
 from extproc.routing import Mode, Policy, Strategy
 
 TEXT = st.text(max_size=40)
@@ -25,6 +26,7 @@ def test_every_key_is_read() -> None:
         "x-prefix-decode-weight": "100",
         "x-prefix-bytes-per-token": "3.5",
         "x-prefix-media-tokens": "576",
+        "x-prefix-tools": "after_system",
         "x-prefix-ttl": "10m",
         "x-prefix-cache-tokens": "1000000",
         "x-prefix-tenant-header": "X-Tenant",
@@ -48,6 +50,7 @@ def test_every_key_is_read() -> None:
         decode_weight=100,
         bytes_per_token=3.5,
         media_tokens=576,
+        tools=ToolsPlace.AFTER_SYSTEM,
         ttl=600,
         cache_tokens=1_000_000,
         tenant_header="x-tenant",

@@ -1,6 +1,6 @@
 """Messages (Anthropic). Systems and texts give the bytes of the chat request that equals them."""
 
-from extproc.prompt.chat import write_head, write_message, write_messages, write_tools
+from extproc.prompt.chat import write_messages, write_opening
 from extproc.prompt.content import Content
 from extproc.prompt.model import Api
 from extproc.prompt.parsing import Fields
@@ -8,17 +8,19 @@ from extproc.prompt.parsing import Fields
 
 def read(fields: Fields, out: Content) -> Api | None:
     """Write a messages request: tools, the system prompt as first message, the messages."""
-    write_tools(out, fields, before="messages")
-    write_head(
+    head = {
+        "chat_template_kwargs": fields.whole("chat_template_kwargs"),
+        "reasoning_effort": _effort(fields),
+    }
+    system = fields.leading("system", "messages")
+    write_opening(
         out,
-        {
-            "chat_template_kwargs": fields.whole("chat_template_kwargs"),
-            "reasoning_effort": _effort(fields),
-        },
+        fields,
+        head,
+        {"role": "system", "content": system} if system else None,
+        before="messages",
+        cut=fields.is_cut("system"),
     )
-    if system := fields.leading("system", "messages"):
-        cut = fields.is_cut("system")
-        write_message(out, {"role": "system", "content": system}, cut=cut)
     write_messages(out, fields.get("messages"), cut=fields.is_cut("messages"))
     return Api.MESSAGES
 

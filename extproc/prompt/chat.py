@@ -1,5 +1,6 @@
 """Chat completions (OpenAI), and what other chat APIs share with them."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from extproc.prompt.content import (
@@ -12,7 +13,7 @@ from extproc.prompt.content import (
     REASONING,
     Content,
 )
-from extproc.prompt.model import Api
+from extproc.prompt.model import Api, ToolsPlace
 from extproc.prompt.parsing import Fields
 from extproc.prompt.parts import last_name, write_call, write_content
 
@@ -29,19 +30,85 @@ _HEAD: Final = frozenset(
     }
 )
 """Fields that change the head of what a chat template renders. False and empty are defaults."""
+_SYSTEMS: Final = frozenset({"system", "developer"})
 _RARE: Final = frozenset({"audio", "function_call", "refusal", "task", "tools"})
 
 
 def read(fields: Fields, out: Content) -> Api | None:
     """Write a chat request: tools, what else changes the head, then each message."""
-    write_tools(out, fields, before="messages")
-    if not _HEAD.isdisjoint(fields.values):
-        write_head(out, {name: fields.whole(name) for name in _HEAD})
-    write_messages(out, fields.get("messages"), cut=fields.is_cut("messages"))
+    write_chat(out, fields, _HEAD)
     return Api.CHAT
 
 
-def write_tools(out: Content, fields: Fields, *, before: str) -> None:
+def write_chat(out: Content, fields: Fields, head: Iterable[str]) -> None:
+    """Write ``messages`` and what stands before them.
+
+    Args:
+        out: Where to.
+        fields: The request's.
+        head: Names of the fields that change the head of what a chat template renders.
+    """
+    messages, cut = fields.get("messages"), fields.is_cut("messages")
+    system, rest = split_system(messages, cut=cut)
+    write_opening(
+        out,
+        fields,
+        {name: fields.whole(name) for name in head if name in fields.values},
+        system,
+        before="messages",
+        cut=cut and not rest,
+    )
+    write_messages(out, rest, cut=cut)
+
+
+def split_system(messages: Any, *, cut: bool) -> tuple[dict[str, Any] | None, Any]:
+    """The system message in front, if there is one, and the other messages.
+
+    Args:
+        messages: A request's messages or items.
+        cut: Whether the body was cut inside them.
+    """
+    first = messages[0] if isinstance(messages, list) and messages else None
+    if not isinstance(first, dict) or first.get("role") not in _SYSTEMS:
+        return None, messages
+    if cut and len(messages) == 1 and last_name(first) == "role":
+        return None, messages  # half a role
+    return first, messages[1:]
+
+
+def write_opening(
+    out: Content,
+    fields: Fields,
+    head: dict[str, Any],
+    system: dict[str, Any] | None,
+    *,
+    before: str,
+    cut: bool,
+) -> None:
+    """Write tools, head and system message, in the order of the pool's chat template.
+
+    Templates disagree, so equal tools behind different system messages are shared in one engine
+    and not in the other, and the same the other way round.
+
+    Args:
+        out: Where to.
+        fields: The request's.
+        head: What else changes the head of what a chat template renders.
+        system: The system message, or None.
+        before: The field that the tools stand before.
+        cut: Whether the body was cut inside the system message. Nothing is known of what follows.
+    """
+    late = system is not None and out.tools_place is ToolsPlace.AFTER_SYSTEM
+    if not late:
+        _write_tools(out, fields, before=before)
+    write_head(out, head)
+    if system is not None:
+        write_message(out, system, cut=cut)
+    if late and not cut:
+        _write_tools(out, fields, before=before)
+
+
+def _write_tools(out: Content, fields: Fields, *, before: str) -> None:
     """Write ``tools`` and the older ``functions``; of a list that was cut, what is whole."""
     for name in ("tools", "functions"):
         tools = fields.leading(name, before)

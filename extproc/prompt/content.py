@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from xxhash import xxh3_128
 
+from extproc.prompt.model import ToolsPlace
+
 MESSAGE: Final = b"\xffM"
 NAME: Final = b"\xffN"
 TEXT: Final = b"\xffT"
@@ -74,11 +76,14 @@ class Content:
 
     Args:
         text_limit: How many characters of the texts to keep as the sample.
+        tools_place: Where the chat template puts the definitions of tools.
     """
 
-    __slots__ = ("_media", "_pieces", "_room", "_sample")
+    __slots__ = ("_media", "_pieces", "_room", "_sample", "text_limit", "tools_place")
 
-    def __init__(self, text_limit: int) -> None:
+    def __init__(self, text_limit: int, tools_place: ToolsPlace = ToolsPlace.FIRST) -> None:
+        self.text_limit = text_limit
+        self.tools_place = tools_place
         self._pieces: list[bytes] = []
         self._media: list[int] = []  # how many pieces there were just behind each medium
         self._sample: list[str] = []

@@ -35,6 +35,13 @@ class Unreadable(StrEnum):
     NO_PROMPT_FIELD = "no_prompt_field"
 
 
+class ToolsPlace(StrEnum):
+    """Where a model's chat template puts the definitions of tools."""
+
+    FIRST = "first"
+    AFTER_SYSTEM = "after_system"
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """The content of one request, in the order in which the engine will see it.

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from extproc.prompt.chat import write_head, write_message, write_messages, write_tools
+from extproc.prompt.chat import write_chat, write_head, write_message
 from extproc.prompt.completions import write_sequences
 from extproc.prompt.content import SUFFIX, Content
 from extproc.prompt.model import Api
@@ -13,9 +13,7 @@ _HEAD: Final = ("template", "think")
 
 def read_chat(fields: Fields, out: Content) -> Api | None:
     """Write a chat; images stand before their message's content, as Ollama puts them."""
-    write_tools(out, fields, before="messages")
-    write_head(out, {name: fields.whole(name) for name in _HEAD})
-    write_messages(out, fields.get("messages"), cut=fields.is_cut("messages"))
+    write_chat(out, fields, _HEAD)
     return Api.OLLAMA
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from extproc.prompt.apis import Reader, find_reader
 from extproc.prompt.content import CUT, Content, canonical
 from extproc.prompt.headers import unreadable_body
-from extproc.prompt.model import Api, Prompt, Unreadable
+from extproc.prompt.model import Api, Prompt, ToolsPlace, Unreadable
 from extproc.prompt.parsing import Fields, parse
 
 _SALTS: Final = {
@@ -26,6 +26,7 @@ def read_prompt(
     *,
     complete: bool,
     text_limit: int = 4096,
+    tools_place: ToolsPlace = ToolsPlace.FIRST,
 ) -> Prompt | Unreadable:
     """Read the prompt of a request.
 
@@ -41,6 +42,7 @@ def read_prompt(
         body: All that is known of the body; any bytes.
         complete: Whether that is the whole body.
         text_limit: Characters of the messages' text to keep.
+        tools_place: Where the model's chat template puts the definitions of tools.
 
     Returns:
         The prompt, with ``problem`` telling what kept a part of the body from being read, or why
@@ -53,19 +55,18 @@ def read_prompt(
     reader = find_reader(path)
     if reader is None:
         return _raw(body, complete, text_limit)
-    return _read(reader, body, complete, text_limit)
+    return _read(reader, body, complete, Content(text_limit, tools_place))
 
 
-def _read(reader: Reader, body: bytes, complete: bool, text_limit: int) -> Prompt | Unreadable:
+def _read(reader: Reader, body: bytes, complete: bool, out: Content) -> Prompt | Unreadable:
     parsed = parse(body, complete=complete)
     if not isinstance(parsed.value, dict):
         return parsed.problem or Unreadable.NO_PROMPT_FIELD
     fields = Fields(parsed.value, cut=parsed.cut)
-    out = Content(text_limit)
     api = reader(fields, out)
     cut = parsed.cut and not complete
     if api is None and not cut:  # behind a cut the field may come that tells the API
-        return _raw(body, complete, text_limit, parsed.problem)
+        return _raw(body, complete, out.text_limit, parsed.problem)
     content, media, text = out.finish()
     if api is None or not content:
         return parsed.problem or Unreadable.NO_PROMPT_FIELD
@@ -74,7 +75,7 @@ def _read(reader: Reader, body: bytes, complete: bool, text_limit: int) -> Promp
         content=content,
         salt=_salt(fields) + (CUT if cut else b""),
         media=media,
-        text=text or content[:text_limit],
+        text=text or content[: out.text_limit],
         cache_key=_string(fields.whole("prompt_cache_key")),
         model=_string(fields.whole("model")),
         cut=cut,

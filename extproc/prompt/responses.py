@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from extproc.prompt.chat import write_head, write_message, write_tools
+from extproc.prompt.chat import split_system, write_message, write_opening
 from extproc.prompt.checkpoints import checkpoints
 from extproc.prompt.content import CALL_ID, MESSAGE, OTHER, PREVIOUS, REASONING, Content
 from extproc.prompt.model import Api
@@ -11,6 +11,7 @@ from extproc.prompt.parts import last_name, write_call, write_content
 
 _OUTPUTS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
+_HISTORY: Final = frozenset({"previous_response_id", "conversation"})
 _HEAD: Final = ("prompt", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs")
 
 
@@ -20,17 +21,20 @@ def read(fields: Fields, out: Content) -> Api | None:
     ``previous_response_id`` names turns that are not in the body and that no router has read: it
     is not followed. A ``conversation`` keeps its turns together.
     """
-    write_tools(out, fields, before="input")
     head = {name: fields.whole(name) for name in _HEAD}
     reasoning = fields.whole("reasoning")
     if isinstance(reasoning, dict):
         head["reasoning_effort"] = reasoning.get("effort")
-    write_head(out, head)
+    items, cut = fields.get("input"), fields.is_cut("input")
+    system, opening_cut = None, fields.is_cut("instructions")
     if instructions := fields.leading("instructions", "input"):
-        cut = fields.is_cut("instructions")
-        write_message(out, {"role": "system", "content": instructions}, cut=cut)
+        system = {"role": "system", "content": instructions}
+    elif _HISTORY.isdisjoint(fields.values):
+        system, items = split_system(items, cut=cut)
+        opening_cut = cut and not items
+    write_opening(out, fields, head, system, before="input", cut=opening_cut)
     _write_history(out, fields)
-    _write_input(out, fields.get("input"), cut=fields.is_cut("input"))
+    _write_input(out, items, cut=cut)
     return Api.RESPONSES
 
 

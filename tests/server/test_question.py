@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extproc.pool_settings import PoolSettings
 from extproc.processing import BodyMode, DecisionDue, RequestHead
-from extproc.prompt.model import Fingerprint, Prompt, Unreadable
+from extproc.prompt.model import Fingerprint, Prompt, ToolsPlace, Unreadable
 from extproc.routing import Strategy, rendezvous
 from extproc.server.question import fingerprint_of, in_order, prompt_of, with_session
 
@@ -89,6 +89,20 @@ def test_what_parts_equal_prompts() -> None:
     assert asked(due(body, x_tenant="a")).hashes == plain.hashes
     assert asked(due(body, x_prefix_aware_id="a")).sticky != plain.sticky
     assert asked(due(body, x_prefix_aware_id="a")).hashes == plain.hashes
+
+
+@pytest.mark.parametrize("place", ToolsPlace)
+def test_the_place_of_tools_is_the_pools(place: ToolsPlace) -> None:
+    messages = [{"role": "system", "content": "be terse"}, {"role": "user", "content": "hi"}]
+    body = json.dumps({"messages": messages, "tools": [{"name": "f"}]}).encode()
+    fixed = {":method": ["POST"], ":path": ["/v1/chat/completions"]}
+    head = RequestHead(fixed, {}, {}, BodyMode.STREAMED, end_of_stream=False)
+
+    prompt = prompt_of(DecisionDue(head, body, complete=True), PoolSettings(tools=place))
+
+    assert isinstance(prompt, Prompt)
+    tools_are_first = prompt.content.index(b'{"name":"f"}') < prompt.content.index(b"be terse")
+    assert tools_are_first == (place is ToolsPlace.FIRST)
 
 
 def test_a_session_is_the_deepest_checkpoint() -> None:
