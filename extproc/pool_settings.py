@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.processing.wire import canonical_address
 from extproc.prompt.model import ToolsPlace
+from extproc.replicas.target import parse_target
 from extproc.routing import Mode, Policy, Strategy
 
 PREFIX = "x-prefix-"
@@ -78,10 +79,20 @@ def _header_name(value: str) -> str:
     return value.lower()
 
 
+def _discovery_url(value: str) -> str:
+    try:
+        if value:
+            parse_target(value)
+    except ValueError as error:
+        raise PydanticCustomError("discovery", "{cure}", {"cure": str(error)}) from None
+    return value
+
+
 Duration = Annotated[int, BeforeValidator(seconds)]
 Size = Annotated[int, BeforeValidator(size)]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 PoolName = Annotated[str, AfterValidator(_pool_name)]
+DiscoveryUrl = Annotated[str, AfterValidator(_discovery_url)]
 
 
 class PoolSettings(BaseModel):
@@ -105,7 +116,15 @@ class PoolSettings(BaseModel):
     )
     replicas: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
         default=(),
-        description="The pool's replicas as `ip:port,[ipv6]:port`. Empty: learned from who serves.",
+        description="The pool's replicas as `ip:port,[ipv6]:port`. Empty: `discovery` tells them.",
+    )
+    discovery: DiscoveryUrl = Field(
+        default="",
+        description="Where the pool's replicas are looked up: "
+        "`envoy-admin://127.0.0.1:9901/cluster`, `dns://replicas.example:8000`, "
+        "`dns+srv://_llm._tcp.example`, `file:///etc/envoy/envoy.yaml?cluster=name`, "
+        "`eds://127.0.0.1:18000/name` or `eds+tls://`; see docs/discovery.md. Empty: learned "
+        "from who serves.",
     )
     length: int = Field(
         default=4096,

@@ -1,0 +1,46 @@
+"""A replica as a discovery source describes it."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class SourceError(Exception):
+    """A source cannot tell who is in a pool. The message says what is wrong, and what to do."""
+
+
+class Endpoint(NamedTuple):
+    """One replica.
+
+    Attributes:
+        address: Canonical ``ip:port`` or ``[ipv6]:port``.
+        zone: Where it runs; empty where the source does not say.
+        weight: Its share of the load against the others', at least 1.
+        priority: 0 is the first choice; others stand in where no better one is healthy.
+        healthy: Whether the source would send it requests.
+    """
+
+    address: str
+    zone: str = ""
+    weight: int = 1
+    priority: int = 0
+    healthy: bool = True
+
+
+def listing(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """Endpoints sorted by address, each address once: of repeats the first counts."""
+    found: dict[str, Endpoint] = {}
+    for endpoint in endpoints:
+        found.setdefault(endpoint.address, endpoint)
+    return tuple(found[address] for address in sorted(found))
+
+
+def routable(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Who may be chosen: the healthy ones of the best priority that has any; else all.
+
+    As Envoy does in panic: where nobody is healthy, a request is better sent than refused.
+    """
+    everyone = list(endpoints)
+    healthy = [endpoint for endpoint in everyone if endpoint.healthy]
+    best = min((endpoint.priority for endpoint in healthy), default=0)
+    chosen = [endpoint for endpoint in healthy if endpoint.priority == best] or everyone
+    return tuple(endpoint.address for endpoint in chosen)

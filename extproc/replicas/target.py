@@ -1,0 +1,284 @@
+"""Discovery URLs: what ``x-prefix-discovery`` may say. Pure."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import TypeAlias
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from extproc.processing.wire import canonical_address
+
+_LONGEST = 2000
+_UNFIT = re.compile(r"[\x00-\x20\x7f]")
+_INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+class Family(StrEnum):
+    """Which addresses of a name count, as Envoy's ``dns_lookup_family`` has it."""
+
+    AUTO = "auto"
+    """IPv6 if there are any, else IPv4."""
+    V4_ONLY = "v4_only"
+    V6_ONLY = "v6_only"
+    V4_PREFERRED = "v4_preferred"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class AdminTarget:
+    """A cluster, as an Envoy's admin interface shows it; ``interval_s`` seconds between looks."""
+
+    host: str
+    port: int
+    cluster: str
+    interval_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DnsTarget:
+    """The addresses of a name.
+
+    Attributes:
+        name: The name, or an IP address.
+        port: Where the replicas serve.
+        family: Which addresses count.
+        server: ``ip:port`` to ask; empty for the system's resolvers.
+        interval_s: Least seconds between questions, however short the records' time to live.
+    """
+
+    name: str
+    port: int
+    family: Family = Family.AUTO
+    server: str = ""
+    interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SrvTarget:
+    """The SRV records of a service; see ``DnsTarget``."""
+
+    name: str
+    family: Family = Family.AUTO
+    server: str = ""
+    interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FileTarget:
+    """A cluster in a file of Envoy's, looked at every ``interval_s`` seconds."""
+
+    path: str
+    cluster: str
+    interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EdsTarget:
+    """A ``ClusterLoadAssignment`` from a control plane.
+
+    Attributes:
+        host: The control plane.
+        port: The control plane.
+        resource: The resource's name.
+        tls: Whether to speak TLS.
+        ca: File of the authorities to trust; empty for the system's.
+        cert: File of our certificate; empty for none.
+        key: File of its private key.
+        delta: The incremental protocol rather than state of the world.
+        ads: The aggregated service rather than that of endpoints alone.
+        node: What we call ourselves.
+    """
+
+    host: str
+    port: int
+    resource: str
+    tls: bool = False
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    delta: bool = False
+    ads: bool = False
+    node: str = "prefix-extproc"
+
+
+Target: TypeAlias = AdminTarget | DnsTarget | SrvTarget | FileTarget | EdsTarget
+
+
+@lru_cache(maxsize=1024)
+def parse_target(url: str) -> Target:
+    """What a discovery URL means.
+
+    Raises:
+        ValueError: It means nothing. The message says what to write instead.
+    """
+    if len(url) > _LONGEST or _UNFIT.search(url):
+        raise ValueError(f"write at most {_LONGEST} characters without blanks, %20 for a blank")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("the host or the port is malformed") from None
+    reader = _READERS.get(parts.scheme)
+    if reader is None or not url.startswith(f"{parts.scheme}://"):
+        raise ValueError(f"write one of {', '.join(_EXAMPLES.values())}")
+    if "@" in parts.netloc or parts.fragment:
+        raise ValueError("leave out user, password and #")
+    query = _Query(parts.query)
+    target = reader(parts, query)
+    query.check_used()
+    return target
+
+
+class _Query:
+    """The parameters after the question mark, each to be asked for once."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text))
+        except ValueError:
+            raise ValueError("write parameters as ?name=value&name=value") from None
+        self._values = dict(pairs)
+        if len(self._values) < len(pairs):
+            raise ValueError("a parameter stands there twice")
+        self._known: list[str] = []
+
+    def text(self, name: str, default: str = "") -> str:
+        self._known.append(name)
+        return self._values.get(name, default)
+
+    def interval(self, default: float) -> float:
+        value = self.text("interval")
+        if not value:
+            return default
+        match = _INTERVAL.fullmatch(value)
+        interval = float(match[1]) * _UNITS[match[2]] if match else 0.0
+        if not 0.1 <= interval <= 3600:
+            raise ValueError("write interval=5s, from 100ms to 60m")
+        return interval
+
+    def flag(self, name: str) -> bool:
+        value = self.text(name, "false")
+        if value not in {"true", "false"}:
+            raise ValueError(f"write {name}=true or {name}=false")
+        return value == "true"
+
+    def family(self) -> Family:
+        try:
+            return Family(self.text("family", Family.AUTO))
+        except ValueError:
+            raise ValueError(f"write family= and one of {', '.join(Family)}") from None
+
+    def server(self) -> str:
+        value = self.text("server")
+        address = canonical_address(value)
+        if value and not address:
+            raise ValueError("write server=ip:port")
+        return address
+
+    def file(self, name: str) -> str:
+        value = self.text(name)
+        return _absolute(value) if value else ""
+
+    def check_used(self) -> None:
+        for name in self._values:
+            if name not in self._known:
+                known = ", ".join(self._known)
+                raise ValueError(f"unknown parameter {name!r}: known are {known}")
+
+
+def _admin(parts: SplitResult, query: _Query) -> AdminTarget:
+    host, port, cluster = *_endpoint(parts), _name(parts)
+    return AdminTarget(host, port, cluster, query.interval(5.0))
+
+
+def _dns(parts: SplitResult, query: _Query) -> DnsTarget:
+    host, port = _endpoint(parts)
+    _no_path(parts)
+    return DnsTarget(host, port, query.family(), query.server(), query.interval(1.0))
+
+
+def _srv(parts: SplitResult, query: _Query) -> SrvTarget:
+    _no_path(parts)
+    name = parts.hostname or ""
+    if parts.port is not None or not _is_name(name):
+        raise ValueError(f"write {_EXAMPLES['dns+srv']}: the records tell the ports")
+    return SrvTarget(name, query.family(), query.server(), query.interval(1.0))
+
+
+def _file(parts: SplitResult, query: _Query) -> FileTarget:
+    cluster = query.text("cluster")
+    if parts.netloc or not cluster:
+        raise ValueError(f"write {_EXAMPLES['file']}, with three slashes")
+    return FileTarget(_absolute(unquote(parts.path)), cluster, query.interval(1.0))
+
+
+def _eds(parts: SplitResult, query: _Query) -> EdsTarget:
+    host, port, resource = *_endpoint(parts), _name(parts)
+    protocol = query.text("protocol", "sotw")
+    if protocol not in {"sotw", "delta"}:
+        raise ValueError("write protocol=sotw or protocol=delta")
+    tls = parts.scheme == "eds+tls"
+    ca, cert, key = (query.file(name) if tls else "" for name in ("ca", "cert", "key"))
+    if bool(cert) != bool(key):
+        raise ValueError("cert and key belong together: write both or none")
+    node = query.text("node", "prefix-extproc")
+    delta, ads = protocol == "delta", query.flag("ads")
+    return EdsTarget(host, port, resource, tls, ca, cert, key, delta, ads, node)
+
+
+def _endpoint(parts: SplitResult) -> tuple[str, int]:
+    host, port = parts.hostname or "", parts.port
+    if not port or not (_is_name(host) or _is_ip(host)):
+        raise ValueError(f"write host and port: {_EXAMPLES[parts.scheme]}")
+    return host, port
+
+
+def _name(parts: SplitResult) -> str:
+    name = unquote(parts.path.removeprefix("/"))
+    if not name:
+        raise ValueError(f"write a name after the port: {_EXAMPLES[parts.scheme]}")
+    return name
+
+
+def _no_path(parts: SplitResult) -> None:
+    if parts.path not in {"", "/"}:
+        raise ValueError(f"nothing follows the host: {_EXAMPLES[parts.scheme]}")
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or "\0" in path or ".." in PurePosixPath(path).parts:
+        raise ValueError("a file's path begins with / and has no ..")
+    return path
+
+
+def _is_ip(host: str) -> bool:
+    return bool(canonical_address(f"[{host}]:1" if ":" in host else f"{host}:1"))
+
+
+def _is_name(host: str) -> bool:
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels)
+
+
+_READERS: dict[str, Callable[[SplitResult, _Query], Target]] = {
+    "envoy-admin": _admin,
+    "dns": _dns,
+    "dns+srv": _srv,
+    "file": _file,
+    "eds": _eds,
+    "eds+tls": _eds,
+}
+
+_EXAMPLES = {
+    "envoy-admin": "envoy-admin://127.0.0.1:9901/cluster",
+    "dns": "dns://replicas.example:8000",
+    "dns+srv": "dns+srv://_llm._tcp.example",
+    "file": "file:///etc/envoy/envoy.yaml?cluster=name",
+    "eds": "eds://127.0.0.1:18000/name",
+    "eds+tls": "eds+tls://127.0.0.1:18000/name",
+}
