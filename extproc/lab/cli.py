@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from extproc.lab.bench.command import bench
+from extproc.lab.overhead.command import overhead
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.running import run_to_end
 
@@ -19,6 +20,7 @@ app = typer.Typer(no_args_is_help=True, help="Simulated replicas, a local stack,
 lab = typer.Typer(no_args_is_help=True, help="Parts of the local stack.")
 app.add_typer(lab, name="lab")
 app.add_typer(bench, name="bench")
+bench.command()(overhead)
 
 
 @app.command()
