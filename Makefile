@@ -40,7 +40,7 @@ lock: $(VENV)/.installed ## Resolve the dependencies anew into requirements.lock
 
 .PHONY: clean
 clean: ## Remove what make created.
-	rm -rf $(VENV) $(VLLM_VENV) prefix-extproc-demo dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) .venv-*-router prefix-extproc-demo prefix-extproc-bench dist .mypy_cache .pytest_cache .ruff_cache
 
 # A text model needs none of torchvision, torchaudio and torchcodec, and where they were built for
 # another build of PyTorch they fail when vLLM imports them.
@@ -57,3 +57,16 @@ $(VLLM_VENV)/.vllm-$(VLLM_VERSION):
 .PHONY: demo-vllm
 demo-vllm: $(VENV)/.installed $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## The demo with real vLLM servers (2 GB).
 	$(VENV)/bin/prefix-extproc demo --vllm --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
+
+.PHONY: bench
+bench: $(VENV)/.installed ## What a routing decision costs, beside a server that does nothing: ten minutes.
+	$(VENV)/bin/prefix-extproc bench overhead --peers $(ARGS)
+
+# Routers of others, each with its own dependencies; `make bench` measures those that are there.
+.PHONY: peers
+peers: .venv-sglang-router/.0.3.2 .venv-vllm-router/.0.1.17 ## Two other routers, for make bench.
+
+.venv-%-router/.0.3.2 .venv-%-router/.0.1.17:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet $*-router==$(@F:.%=%)
+	touch $@
