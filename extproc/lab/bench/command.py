@@ -90,6 +90,58 @@ def sagemaker(
     )
 
 
+@bench.command()
+def agreement(
+    *,
+    strategies: Annotated[str, typer.Option(help="Comma-separated.")] = "random,kv_aware",
+    experiments: Annotated[
+        str, typer.Option(help="Some of these.")
+    ] = "shared-prefixes,sharegpt-like",
+    requests: Annotated[int, typer.Option(min=1, help="Per strategy and round.")] = 300,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each strategy.")] = 1,
+    speed: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1000,
+            help="Times faster than the latency model. Slow replicas leave less to the machine.",
+        ),
+    ] = 0.25,
+    chat_speed: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="The same for the chats.")
+    ] = 0.5,
+    seed: Annotated[int, typer.Option(help="Of the workloads.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
+) -> None:
+    """The same requests through the real stack and through the simulator."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from extproc.lab.bench import agreement as compared  # noqa: PLC0415
+    from extproc.lab.bench.sagemaker import STRATEGIES, SagemakerOptions  # noqa: PLC0415
+    from extproc.lab.experiment import ExperimentError  # noqa: PLC0415
+    from extproc.lab.processes import StackError  # noqa: PLC0415
+
+    options = SagemakerOptions(
+        strategies=_some_of(STRATEGIES, strategies, "--strategies"),
+        experiments=_some_of(compared.EXPERIMENTS, experiments, "--experiments"),
+        requests=requests,
+        rounds=rounds,
+        speed=speed,
+        chat_speed=chat_speed,
+        seed=seed,
+    )
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    try:
+        rows = run_to_end(compared.run_agreement(options, Console(stderr=True)))
+    except (StackError, ExperimentError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    command = " ".join(["prefix-extproc", *sys.argv[1:]])
+    compared.present(rows, console, command=command, seed=seed, path=json)
+
+
 def _some_of(known: Sequence[str], given: str, option: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:

@@ -172,10 +172,15 @@ async def run_sagemaker(options: SagemakerOptions, console: Console) -> list[Res
     return results
 
 
-def listeners(strategies: Sequence[str], speed: float) -> list[ListenerConfig]:
+def listeners(strategies: Sequence[str], speed: float, cache_tokens: int) -> list[ListenerConfig]:
     """One listener per strategy, each a pool of its own before the same replicas.
 
     Queued tokens drain as much faster as the replicas run.
+
+    Args:
+        strategies: Their names.
+        speed: How many times faster than the latency model the replicas run.
+        cache_tokens: What each replica's cache holds.
     """
     prefill_rate = round(PoolSettings().prefill_rate * speed)
     return [
@@ -186,6 +191,7 @@ def listeners(strategies: Sequence[str], speed: float) -> list[ListenerConfig]:
                 "x-prefix-pool": f"bench-{strategy}",
                 "x-prefix-length": str(PREFIX_LENGTH),
                 "x-prefix-prefill-rate": str(max(1, prefill_rate)),
+                "x-prefix-cache-tokens": str(cache_tokens),
             },
             whole_body=True,
         )
@@ -197,12 +203,14 @@ async def _experiment(
     options: SagemakerOptions, name: str, progress: Progress, task: TaskID
 ) -> Result:
     speed = options.speed_of(name)
+    cache_tokens = 0 if name == CHATS else options.cache_tokens
+    profile = PROFILES[options.profile]
     stack = LocalStack(
-        listeners(options.strategies, speed),
+        listeners(options.strategies, speed, cache_tokens or profile.kv_tokens),
         routers=options.routers,
         replicas=options.replicas,
         replica_options=ReplicaOptions(
-            cache_tokens=0 if name == CHATS else options.cache_tokens,
+            cache_tokens=cache_tokens,
             speed=speed,
             profile=options.profile,
             per_process=-(-options.replicas // 2),  # two processes: as cheap as it gets on two CPUs
@@ -216,7 +224,7 @@ async def _experiment(
         for number in range(options.rounds):
             work = workload(options, name, number)
             title = title or work.name
-            bound = floor(work, PROFILES[options.profile])
+            bound = floor(work, profile)
             for strategy in _turns(options.strategies, number):
                 progress.update(task, description=f"{name}: {number + 1}, {strategy}")
                 trial = Trial(strategy, stack.url(strategy), at_speed(work, speed))

@@ -13,24 +13,34 @@ from extproc.server.question import in_order
 POOL = "simulated"
 
 
+def new_store(fleet: Fleet, *, alone: bool) -> MemoryStore:
+    """An empty store of a pool whose replicas are configured: known before the first request.
+
+    Args:
+        fleet: The replicas and the clock.
+        alone: Whether it is the only one.
+    """
+    store = MemoryStore(entries=2_000_000, alone=alone, clock=fleet.clock_us)
+    store.join(POOL, fleet.names)
+    return store
+
+
 class StoreRouter:
-    """A router with a store of its own.
+    """A router.
 
     Args:
         fleet: The replicas and the clock.
         settings: The pool's.
-        alone: Whether there is no other router, or all are this one.
+        store: Its own, or that of all.
     """
 
-    def __init__(self, fleet: Fleet, settings: PoolSettings, *, alone: bool) -> None:
+    def __init__(self, fleet: Fleet, settings: PoolSettings, store: MemoryStore) -> None:
         self._fleet = fleet
         self._settings = settings
-        self._store = MemoryStore(entries=2_000_000, alone=alone, clock=fleet.clock_us)
+        self._store = store
         self._rate = LearnedRate(settings.prefill_rate)
         self._open: dict[int, tuple[int, float]] = {}
         self._numbers = {name: number for number, name in enumerate(fleet.names)}
-        # As a pool whose list of replicas is configured: known before the first request.
-        self._store.join(POOL, fleet.names)
 
     def choose(self, call: Call, members: Sequence[int]) -> int:
         """See ``Router.choose``."""

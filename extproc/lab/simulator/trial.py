@@ -1,7 +1,7 @@
 """One run: a workload, a fleet, a policy and a seed."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.simulator.calls import Workload
 from extproc.lab.simulator.fleet import Fleet
 from extproc.lab.simulator.loop import Records, Simulation
-from extproc.lab.simulator.ours import StoreRouter
+from extproc.lab.simulator.ours import StoreRouter, new_store
 from extproc.lab.simulator.policies import Router
 from extproc.lab.simulator.references import REFERENCES
 from extproc.lab.simulator.traces import read_trace
@@ -74,24 +74,56 @@ def simulate(
             generator too, from which the code that serves traffic draws.
         progress: Called now and then with the number of requests that were sent since.
     """
+    return run(setup, workload(setup, seed), strategy, seed, progress)
+
+
+def run(
+    setup: Setup,
+    sent: Workload,
+    strategy: str,
+    seed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Records:
+    """Run one policy once on calls that are at hand; see ``simulate``.
+
+    Args:
+        setup: On what; its source does not count.
+        sent: Its calls are used up.
+        strategy: One of ``STRATEGIES``.
+        seed: Of ties, and of who goes through which router.
+        progress: Called now and then with the number of requests that were sent since.
+    """
     random.seed(seed)
     fleet = Fleet(PROFILES[setup.profile], setup.replicas, setup.cache_tokens)
 
+    if strategy in REFERENCES:
+        routers = _references(setup, fleet, strategy, seed)
+    else:
+        routers = _ours(setup, fleet, strategy)
+    return Simulation(fleet, routers, seed=seed).run(sent, progress)
+
+
+def _references(setup: Setup, fleet: Fleet, strategy: str, seed: int) -> Sequence[Router]:
     def router(number: int) -> Router:
-        if strategy in REFERENCES:
-            return REFERENCES[strategy](fleet, random.Random(f"{seed}/{number}"))
-        # As engines tell in their metrics; an operator can look it up there too.
-        known = {"cache-tokens": str(fleet.cache_tokens)}
-        metadata = {"strategy": strategy, **known, **setup.settings}
-        parsed = parse([(PREFIX + key, value) for key, value in metadata.items()])
-        alone = setup.shared or setup.routers == 1
-        return StoreRouter(fleet, parsed.settings, alone=alone)
+        return REFERENCES[strategy](fleet, random.Random(f"{seed}/{number}"))
 
     if setup.shared:
-        routers = [router(0)] * setup.routers
-    else:
-        routers = [router(number) for number in range(setup.routers)]
-    return Simulation(fleet, routers, seed=seed).run(workload(setup, seed), progress)
+        return [router(0)] * setup.routers
+    return [router(number) for number in range(setup.routers)]
+
+
+def _ours(setup: Setup, fleet: Fleet, strategy: str) -> Sequence[Router]:
+    """Routers that share a store, or have one each; what else they learn they learn alone."""
+    # As engines tell in their metrics; an operator can look it up there too.
+    known = {"cache-tokens": str(fleet.cache_tokens)}
+    metadata = {"strategy": strategy, **known, **setup.settings}
+    settings = parse([(PREFIX + key, value) for key, value in metadata.items()]).settings
+    if setup.shared or setup.routers == 1:
+        store = new_store(fleet, alone=True)
+        return [StoreRouter(fleet, settings, store) for _ in range(setup.routers)]
+    return [
+        StoreRouter(fleet, settings, new_store(fleet, alone=False)) for _ in range(setup.routers)
+    ]
 
 
 def infinite_cache_hit_rate(sent: Workload) -> float:
