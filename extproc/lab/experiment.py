@@ -3,12 +3,12 @@
 import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import aiohttp
 
 from extproc.lab import counters, load
+from extproc.lab.rows import Measured, percentile
 from extproc.lab.workload import Workload
 
 IDLE_DEADLINE_S = 30.0
@@ -33,43 +33,17 @@ class Trial:
     workload: Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Measured):
     """What one strategy gave; times in seconds, at the client, of answered requests.
 
     Attributes:
-        strategy: Its name.
-        hit_rate: Share of prompt tokens that the replicas found in their caches.
-        ttft_p50_s: Median time to first token.
-        ttft_p90_s: The time within which 90 % had their first token.
-        ttft_p99_s: The time within which 99 % had their first token.
-        ttft_mean_s: Mean time to first token.
-        requests_per_s: Answered requests from the first sending to the last end.
-        share_min: The least loaded replica's share of the requests.
-        share_max: The most loaded replica's share of the requests.
-        requests: Requests sent.
-        failed: Requests without a whole answer.
         ttft_hit_p50_s: Median time to first token where most of the prompt was cached, if any was.
         ttft_miss_p50_s: The same where it was not.
     """
 
-    strategy: str
-    hit_rate: float
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    ttft_mean_s: float
-    requests_per_s: float
-    share_min: float
-    share_max: float
-    requests: int
-    failed: int
     ttft_hit_p50_s: float | None = None
     ttft_miss_p50_s: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The row with its field names as keys."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +100,9 @@ def summarize(
     if not answered:
         problem = records[0].error if records else "nothing was sent"
         raise ExperimentError(f"{strategy}: no request was answered; the first: {problem}")
-    times = [record.ttft_s for record in answered]
-    hits = [record.ttft_s for record in answered if record.hit]
-    misses = [record.ttft_s for record in answered if not record.hit]
+    times = sorted(record.ttft_s for record in answered)
+    hits = sorted(record.ttft_s for record in answered if record.hit)
+    misses = sorted(record.ttft_s for record in answered if not record.hit)
     span = max(record.ended_s for record in answered) - min(record.sent_s for record in answered)
     share_min, share_max = counters.shares(counted)
     return Row(
@@ -146,13 +120,6 @@ def summarize(
         ttft_hit_p50_s=percentile(hits, 50) if hits else None,
         ttft_miss_p50_s=percentile(misses, 50) if misses else None,
     )
-
-
-def percentile(values: Sequence[float], percent: int) -> float:
-    """The value below which so many percent lie, interpolated between neighbours."""
-    if len(values) == 1:
-        return values[0]
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 async def reset_caches(replicas: Sequence[str]) -> None:

@@ -5,18 +5,19 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from extproc.lab.experiment import Outcome, Row
+from extproc.lab.experiment import Outcome
+from extproc.lab.rows import Measured
 
 COLORS = ("#9aa0a6", "#e8963e", "#2a7de1", "#3c9d5d", "#8e5bd0")
 
 
-def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Table:
+def table(rows: Sequence[Measured], *, title: str, bound: float | None = None) -> Table:
     """All rows side by side; the first is the baseline that the others are compared with.
 
     Args:
@@ -30,7 +31,7 @@ def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Tab
     for row in rows:
         result.add_column(row.strategy, justify="right")
 
-    def line(name: str, cell: Callable[[Row], str]) -> None:
+    def line(name: str, cell: Callable[[Measured], str]) -> None:
         result.add_row(name, *(cell(row) for row in rows))
 
     def measured(name: str, field: str, text: Callable[[float], str]) -> None:
@@ -49,11 +50,7 @@ def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Tab
     return result
 
 
-class _Showable(Protocol):
-    def as_json(self) -> dict[str, Any]: ...
-
-
-def document(command: str, seed: int, rows: Sequence[_Showable]) -> dict[str, Any]:
+def document(command: str, seed: int, rows: Sequence[Measured]) -> dict[str, Any]:
     """The object that ``--json`` writes."""
     return {
         "command": command,

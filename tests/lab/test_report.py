@@ -6,8 +6,9 @@ from rich.console import Console
 
 from extproc.lab import report
 from extproc.lab.counters import Counters, hit_rate, parse, shares
-from extproc.lab.experiment import Outcome, percentile, summarize
+from extproc.lab.experiment import Outcome, summarize
 from extproc.lab.load import Record
+from extproc.lab.rows import percentile
 
 COUNTED = {"a:1": Counters(300, 100, 3), "b:1": Counters(100, 100, 1)}
 

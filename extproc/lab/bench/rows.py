@@ -2,13 +2,13 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from extproc.lab import counters
 from extproc.lab.bench.overhead import ProcessorTime, RouterCost
-from extproc.lab.experiment import Outcome, percentile
+from extproc.lab.experiment import Outcome
 from extproc.lab.replica.latency import Chunk, Profile
+from extproc.lab.rows import Measured, percentile
 from extproc.lab.workload import Workload, infinite_cache
 
 
@@ -48,33 +48,22 @@ class Round:
     prompts: int
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow(Measured):
     """What one strategy gave in one experiment.
 
     Times and rates are medians over rounds, in the model's time: wall-clock times multiplied by
-    ``speed``, rates divided by it. Hit rates, shares and the routers' costs are of all rounds
-    together, and the latter are wall-clock times.
+    ``speed``, rates divided by it. Hit rates, shares, requests and the routers' costs are of
+    all rounds together, and the last are wall-clock times.
 
     Attributes:
         experiment: Its name.
-        strategy: Its name.
         speed: How many times faster than the latency model the replicas ran.
         rounds: How many.
         replicas: How many.
-        hit_rate: Share of prompt tokens that the replicas found in their caches.
         infinite_hit_rate: What one endless cache would give.
-        ttft_p50_s: Median time to first token.
-        ttft_p90_s: The time within which 90 % had their first token.
-        ttft_p99_s: The time within which 99 % had their first token.
-        ttft_mean_s: Mean time to first token.
         floor_p50_s: As ``ttft_p50_s``, were there no queue, one endless cache and no proxy.
         floor_p90_s: The same of ``ttft_p90_s``.
-        requests_per_s: Answered requests from the first sending to the last end.
-        share_min: The least loaded replica's share of the requests.
-        share_max: The most loaded replica's share of the requests.
-        requests: Requests sent in all rounds.
-        failed: Requests without a whole answer.
         decision_mean_s: Mean time of a routing decision.
         decision_p50_s: Median time of a routing decision, within a bucket of the histogram.
         decision_p99_s: The time within which 99 % of decisions were taken, the same way.
@@ -85,23 +74,12 @@ class BenchRow:
     """
 
     experiment: str
-    strategy: str
     speed: float
     rounds: int
     replicas: int
-    hit_rate: float
     infinite_hit_rate: float
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    ttft_mean_s: float
     floor_p50_s: float
     floor_p90_s: float
-    requests_per_s: float
-    share_min: float
-    share_max: float
-    requests: int
-    failed: int
     decision_mean_s: float
     decision_p50_s: float
     decision_p99_s: float
@@ -109,10 +87,6 @@ class BenchRow:
     prompts: int
     cpu_own: float
     cpu_busy: float
-
-    def as_json(self) -> dict[str, Any]:
-        """The row with its field names as keys."""
-        return asdict(self)
 
 
 def floor(workload: Workload, profile: Profile) -> Floor:
@@ -123,10 +97,10 @@ def floor(workload: Workload, profile: Profile) -> Floor:
         profile: The replicas' latency model.
     """
     lookups = infinite_cache(workload)
-    times = [
+    times = sorted(
         profile.prefill_s([Chunk(lookup.tokens - lookup.cached, lookup.cached)])
         for lookup in lookups
-    ]
+    )
     return Floor(
         sum(lookup.tokens for lookup in lookups),
         sum(lookup.cached for lookup in lookups),

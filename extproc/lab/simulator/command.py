@@ -1,14 +1,17 @@
 """The command ``simulate``."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
+from extproc.lab.simulator import options
 from extproc.lab.simulator.traces import TraceError
 from extproc.lab.simulator.trial import (
     STRATEGIES,
@@ -20,7 +23,7 @@ from extproc.lab.simulator.workloads import WORKLOADS
 from extproc.pool_settings import PREFIX, parse
 
 if TYPE_CHECKING:
-    from extproc.lab.simulator.study import Outcome
+    from extproc.lab.simulator.findings import Findings
 
 BOUND_REQUESTS = 200_000
 """Up to so many requests the bound of all hit rates is worked out too."""
@@ -39,42 +42,23 @@ def _group() -> None:
 @app.command()
 def simulate(
     *,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRACE|WORKLOAD",
-            help="A JSONL file (Mooncake's format, or a log of timestamp, path and body), or one "
-            f"of {', '.join(WORKLOADS)}.",
-        ),
-    ],
-    strategies: Annotated[
-        str, typer.Option(help=f"Some of {','.join(STRATEGIES)}; or all.")
-    ] = "all",
-    replicas: Annotated[int, typer.Option(min=1, help="Model servers.")] = 8,
-    routers: Annotated[int, typer.Option(min=1, help="Routers.")] = 1,
-    state: Annotated[
-        Literal["shared", "separate"],
-        typer.Option(help="Whether routers share what they know, as with Redis."),
-    ] = "shared",
-    profile: Annotated[
-        str, typer.Option(help=f"Model and machine: {', '.join(PROFILES)}.")
-    ] = DEFAULT_PROFILE,
-    rate_scale: Annotated[
-        float, typer.Option(min=0.001, help="How many times faster to send.")
-    ] = 1.0,
-    capacity: Annotated[
-        int, typer.Option(min=0, help="Tokens in each cache; 0: the profile's.")
-    ] = 0,
-    limit: Annotated[int, typer.Option(min=0, help="Requests at most; 0: all.")] = 0,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds to average over.")] = 1,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A pool's setting as KEY=VALUE, such as prefill-rate=20000."),
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: as many as processors.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
+    source: options.Source,
+    strategies: options.Strategies = "all",
+    replicas: options.Replicas = 8,
+    routers: options.Routers = 1,
+    state: options.State = "shared",
+    profile: options.ProfileName = DEFAULT_PROFILE,
+    rate_scale: options.RateScale = 1.0,
+    capacity: options.Capacity = 0,
+    limit: options.Limit = 0,
+    seed: options.Seed = 1,
+    seeds: options.Seeds = 1,
+    settings: options.Settings = None,
+    jobs: options.Jobs = 0,
+    json: options.Json = None,
+    csv: options.Csv = None,
+    charts: options.Charts = None,
+    report: options.Report = None,
 ) -> None:
     """Compare routing policies on a trace or a workload, in virtual time."""
     setup = Setup(
@@ -91,34 +75,20 @@ def simulate(
     names = _strategies(strategies)
     _check(setup)
     try:
-        outcomes, title, bound = _simulate(setup, names, range(seed, seed + seeds), jobs)
+        findings = _simulate(setup, names, range(seed, seed + seeds), jobs)
     except (TraceError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
-    from rich.console import Console  # noqa: PLC0415  # see _simulate
-
-    from extproc.lab.report import document, write_json  # noqa: PLC0415
-    from extproc.lab.simulator.results import table, write_csv  # noqa: PLC0415
-
-    rows = [outcome.row for outcome in outcomes]
-    console = Console()
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    console.print(table(rows, title=title, bound=bound))
-    if json is not None:
-        command = " ".join(["prefix-extproc", *sys.argv[1:]])
-        write_json(json, document(command, seed, rows))
-    if csv is not None:
-        write_csv(csv, rows)
+    _show(findings)
+    _write(findings, json=json, csv=csv, charts=charts, report=report)
 
 
-def _simulate(
-    setup: Setup, names: Sequence[str], seeds: range, jobs: int
-) -> "tuple[list[Outcome], str, float | None]":
+def _simulate(setup: Setup, names: Sequence[str], seeds: range, jobs: int) -> "Findings":
     # Imported when run: --help is quick, and a missing extra is told by name.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
+    from extproc.lab.simulator.findings import Findings  # noqa: PLC0415
     from extproc.lab.simulator.study import study  # noqa: PLC0415
 
     sent = workload(setup, seeds[0])
@@ -133,15 +103,49 @@ def _simulate(
             jobs=jobs or os.cpu_count() or 1,
             progress=lambda done: bar.update(task, completed=done),
         )
-    return outcomes, _title(setup, sent.name, len(seeds)), bound
+    command = shlex.join(["prefix-extproc", *sys.argv[1:]])
+    return Findings(setup, sent.name, sent.requests, seeds, outcomes, bound, command)
 
 
-def _title(setup: Setup, name: str, seeds: int) -> str:
-    state = "shared" if setup.shared else "separate"
-    routers = "1 router" if setup.routers == 1 else f"{setup.routers} routers, {state} state"
-    faster = "" if setup.rate_scale == 1 else f", {setup.rate_scale:g} times as fast"
-    mean = "" if seeds == 1 else f", mean of {seeds} seeds"
-    return f"{name}{faster}; {setup.replicas} replicas ({setup.profile}), {routers}{mean}"
+def _show(findings: "Findings") -> None:
+    from rich.console import Console  # noqa: PLC0415  # see _simulate
+
+    from extproc.lab.simulator.results import table  # noqa: PLC0415
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
+    rows = [outcome.row for outcome in findings.outcomes]
+    console.print(table(rows, title=findings.title, bound=findings.bound))
+
+
+def _write(
+    findings: "Findings",
+    *,
+    json: Path | None,
+    csv: Path | None,
+    charts: Path | None,
+    report: Path | None,
+) -> None:
+    if json is not None:
+        from extproc.lab.report import document, write_json  # noqa: PLC0415  # see _simulate
+
+        rows = [outcome.row for outcome in findings.outcomes]
+        write_json(json, document(findings.command, findings.seeds[0], rows))
+    if csv is not None:
+        from extproc.lab.simulator.findings import by_seed  # noqa: PLC0415  # see _simulate
+        from extproc.lab.simulator.results import write_csv  # noqa: PLC0415
+
+        write_csv(csv, by_seed(findings))
+    if charts is not None or report is not None:
+        from extproc.lab.simulator import charts as drawing  # noqa: PLC0415  # see _simulate
+        from extproc.lab.simulator.page import write_page  # noqa: PLC0415
+
+        drawn = drawing.charts(findings)
+        if charts is not None:
+            drawing.write_charts(charts, drawn)
+        if report is not None:
+            write_page(report, findings, drawn, datetime.now(UTC).date())
 
 
 def _strategies(text: str) -> list[str]:

@@ -4,58 +4,36 @@ import csv
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
+from extproc.lab.rows import Measured, percentile
 from extproc.lab.simulator.loop import Records
 from extproc.lab.simulator.references import PEERS
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One policy, averaged over seeds; times in virtual seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Measured):
+    """One policy, averaged over seeds, or one of its runs; times in virtual seconds.
+
+    ``requests`` are those of one seed, ``failed`` those of all.
 
     Attributes:
-        strategy: Its name.
-        hit_rate: Share of prompt tokens that the replicas found in their caches.
-        ttft_p50_s: Median time to first token.
-        ttft_p90_s: The time within which 90 % had their first token.
-        ttft_p99_s: The time within which 99 % had their first token.
-        ttft_mean_s: Mean time to first token.
-        ttft_mean_spread_s: Standard deviation of that mean over the seeds; 0 for one seed.
+        ttft_mean_spread_s: Standard deviation of the mean time to first token over the seeds; 0
+            for one seed.
         ttft_p99_spread_s: The same of the 99th percentile.
         latency_mean_s: Mean time to the last token.
-        requests_per_s: Requests answered from the first sending to the last end.
-        share_min: The least loaded replica's share of the requests.
-        share_max: The most loaded replica's share of the requests.
-        requests: Requests sent per seed.
-        failed: Requests without an answer.
         seeds: How many.
     """
 
-    strategy: str
-    hit_rate: float
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    ttft_mean_s: float
     ttft_mean_spread_s: float
     ttft_p99_spread_s: float
     latency_mean_s: float
-    requests_per_s: float
-    share_min: float
-    share_max: float
-    requests: int
-    failed: int
     seeds: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The row with its field names as keys."""
-        return asdict(self)
 
 
 def summarize(strategy: str, replicas: int, runs: Sequence[Records]) -> Row:
@@ -80,9 +58,9 @@ def summarize(strategy: str, replicas: int, runs: Sequence[Records]) -> Row:
 
 
 def _measure(records: Records, replicas: int) -> dict[str, float]:
-    times = sorted(records.ttft_s)
+    times = sorted(time for time in records.ttft_s if time >= 0)
     counts = Counter(records.replica)
-    requests = len(times)
+    requests = len(records.sent_s)
     span = max(records.ended_s) - min(records.sent_s)
     return {
         "hit_rate": sum(records.cached_tokens) / sum(records.prompt_tokens),
@@ -95,14 +73,6 @@ def _measure(records: Records, replicas: int) -> dict[str, float]:
         "share_min": min(counts[replica] for replica in range(replicas)) / requests,
         "share_max": max(counts.values()) / requests,
     }
-
-
-def percentile(ascending: Sequence[float], percent: int) -> float:
-    """The value below which so many percent of ``ascending`` lie, between neighbours."""
-    place = (len(ascending) - 1) * percent / 100
-    low = int(place)
-    high = min(low + 1, len(ascending) - 1)
-    return ascending[low] + (ascending[high] - ascending[low]) * (place - low)
 
 
 def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Table:
@@ -144,10 +114,10 @@ def table(rows: Sequence[Row], *, title: str, bound: float | None = None) -> Tab
     return result
 
 
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows with a head line; folders are made as needed."""
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows, at least one, under the first one's keys; folders are made as needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(row.as_json() for row in rows)
+        writer.writerows(rows)

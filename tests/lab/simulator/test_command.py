@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from extproc.lab.rows import percentile
 from extproc.lab.simulator.command import app
-from extproc.lab.simulator.results import percentile
 
 KEYS = {
     *("strategy", "hit_rate", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "ttft_mean_s"),
@@ -22,6 +22,7 @@ def test_rows_for_people_and_scripts(tmp_path: Path) -> None:
             *("--routers", "2", "--state", "separate", "--limit", "60", "--jobs", "1"),
             *("--seed", "3", "--set", "decode-weight=100"),
             *("--json", str(tmp_path / "rows.json"), "--csv", str(tmp_path / "rows.csv")),
+            *("--charts", str(tmp_path / "charts"), "--report", str(tmp_path / "report.html")),
         ],
     )
     assert result.exit_code == 0, result.output
@@ -34,6 +35,32 @@ def test_rows_for_people_and_scripts(tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["hit_rate"]) for row in rows] == [row["hit_rate"] for row in written["rows"]]
+    assert {path.name for path in (tmp_path / "charts").iterdir()} == {
+        *("ttft.png", "hit-rate.png", "load.png")
+    }
+    assert "(kv_aware)" in (tmp_path / "report.html").read_text()
+
+
+def test_a_row_for_each_strategy_and_seed(tmp_path: Path) -> None:
+    file = tmp_path / "made" / "rows.csv"
+    result = CliRunner().invoke(
+        app,
+        [
+            *("simulate", "no-sharing", "--strategies", "random,round_robin", "--replicas", "2"),
+            *("--limit", "20", "--jobs", "1", "--seed", "5", "--seeds", "2", "--csv", str(file)),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    with file.open() as opened:
+        rows = list(csv.DictReader(opened))
+    found = [(row["workload"], row["strategy"], row["seed"], row["replicas"]) for row in rows]
+    assert found == [
+        ("no-sharing", strategy, seed, "2")
+        for strategy in ("random", "round_robin")
+        for seed in ("5", "6")
+    ]
+    assert rows[0].keys() >= {*KEYS, "latency_mean_s", "routers", "state", "profile"}
+    assert rows[0]["ttft_mean_s"] != rows[1]["ttft_mean_s"]
 
 
 @pytest.mark.parametrize(
