@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -32,10 +32,30 @@ _LOCAL = {
 }
 
 
+class Server(Part):
+    """A vLLM server.
+
+    Attributes:
+        address: ``127.0.0.1:port``.
+    """
+
+    address: str
+
+    async def stop(self, grace_s: float = STOP_S) -> None:
+        """Stop it, and the worker processes that it may have left."""
+        await super().stop(grace_s)
+        with suppress(StackError, ProcessLookupError):  # never started; none left
+            os.killpg(self.pid, signal.SIGKILL)
+
+
 @asynccontextmanager
 async def vllm_servers(
-    count: int, folder: Path, python: Path = DEFAULT_PYTHON, start_s: float = START_S
-) -> AsyncIterator[list[str]]:
+    count: int,
+    folder: Path,
+    python: Path = DEFAULT_PYTHON,
+    start_s: float = START_S,
+    arguments: Sequence[str] = (),
+) -> AsyncIterator[list[Server]]:
     """Run vLLM servers while the context lasts.
 
     Args:
@@ -44,9 +64,10 @@ async def vllm_servers(
         python: The interpreter that can import vLLM. It lives in a virtual environment of its
             own, since it pins hundreds of packages.
         start_s: Seconds that each has to start, all at once.
+        arguments: Added to each server's command line.
 
     Yields:
-        The servers' addresses, ``127.0.0.1:port``.
+        The servers, which can be restarted.
 
     Raises:
         StackError: If one does not come up.
@@ -59,29 +80,30 @@ async def vllm_servers(
     model = await asyncio.to_thread(write_model, folder / "model")
     cores = sorted(os.sched_getaffinity(0))
     ports = PortPool()
-    addresses = [f"127.0.0.1:{ports.take()}" for _ in range(count)]
     async with aiohttp.ClientSession() as http:
-        parts = [
-            Part(
+        servers = []
+        for number in range(count):
+            address = f"127.0.0.1:{ports.take()}"
+            server = Server(
                 f"vllm-{number}",
-                [str(python), *_arguments(model, address)],
+                [str(python), *_arguments(model, address), *arguments],
                 log=folder / f"vllm-{number}.log",
                 ready=_answers(http, address),
                 environment=os.environ | _environment(cores[number % len(cores)]),
             )
-            for number, address in enumerate(addresses)
-        ]
+            server.address = address
+            servers.append(server)
         try:
-            await _start_all(parts, start_s)
-            yield addresses
-            for part in parts:
-                part.check()
+            await _start_all(servers, start_s)
+            yield servers
+            for server in servers:
+                server.check()
         except BaseException as error:
             if not isinstance(error, StackError):  # which has the end of the log already
-                error.add_note("\n".join(part.tail() for part in parts))
+                error.add_note("\n".join(server.tail() for server in servers))
             raise
         finally:
-            await asyncio.gather(*(_stop(part) for part in parts))
+            await asyncio.gather(*(server.stop() for server in servers))
 
 
 def _arguments(model: Path, address: str) -> list[str]:
@@ -92,6 +114,7 @@ def _arguments(model: Path, address: str) -> list[str]:
         *("--load-format", "dummy", "--dtype", "float32", "--enforce-eager"),
         *("--max-model-len", str(MAX_MODEL_LEN), "--block-size", str(BLOCK_TOKENS)),
         *("--enable-prefix-caching", "--enable-prompt-tokens-details"),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     ]
 
 
@@ -102,20 +125,13 @@ def _environment(core: int) -> dict[str, str]:
     }
 
 
-async def _start_all(parts: list[Part], start_s: float) -> None:
+async def _start_all(servers: list[Server], start_s: float) -> None:
     try:
         async with asyncio.TaskGroup() as group:
-            for part in parts:
-                group.create_task(part.start(start_s))
+            for server in servers:
+                group.create_task(server.start(start_s))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-async def _stop(part: Part) -> None:
-    """Stop a server, and the worker processes that it may have left."""
-    await part.stop(STOP_S)
-    with suppress(StackError, ProcessLookupError):  # never started; none left
-        os.killpg(part.pid, signal.SIGKILL)
 
 
 def _answers(http: aiohttp.ClientSession, address: str) -> Callable[[], Awaitable[bool]]:

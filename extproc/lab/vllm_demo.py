@@ -64,11 +64,11 @@ async def run_vllm_demo(options: DemoOptions, python: Path, console: Console) ->
         f"Starting {options.replicas} vLLM servers with a tiny random Llama, then Envoy, Valkey "
         f"and {options.routers} routers; takes about a minute ..."
     )
-    async with vllm_servers(options.replicas, logs, python) as addresses:
+    async with vllm_servers(options.replicas, logs, python) as servers:
         stack = LocalStack(
             strategy_listeners(STRATEGIES),
             routers=options.routers,
-            addresses=addresses,
+            addresses=[server.address for server in servers],
             folder=logs,
         )
         async with stack:

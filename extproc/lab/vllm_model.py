@@ -16,11 +16,32 @@ _VOWELS = "aeiou"
 WORDS = tuple(a + v + b for a in _CONSONANTS for v in _VOWELS for b in _CONSONANTS)
 """Words that are one token each: with the space before it 4 bytes, like English on average."""
 
+_SCHEMA_WORDS = (
+    *("type", "function", "name", "description", "parameters", "properties", "object"),
+    *("string", "required", "arguments"),
+)
+_TEMPLATE_WORDS = (
+    *("You", "may", "call", "functions", "Each", "of", "these", "lines", "describes", "one"),
+    *("To", "write", "its", "and", "as"),
+)
+_MARKUP = (
+    *(' {"', ' "', ' ["', '{"', '":', '",', '"}', '"},', '"}}', '"}},', '"}}}', '"]', '"]}'),
+    *('"]}}', '["', "},", "}}", "<", "</", "><"),
+)
+_SPACED = (*WORDS, *_SCHEMA_WORDS, *_TEMPLATE_WORDS)
+"""One token each with the space before it, as in any text."""
+_UNSPACED = (*_SCHEMA_WORDS, *_MARKUP)
+"""One token each as they stand: JSON has nearly as many bytes to a token as text, as elsewhere."""
+
 _END = "<|end|>"
-_SPECIAL = (_END, "<|system|>", "<|user|>", "<|assistant|>")
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+_SPECIAL = (
+    _END,
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|tool|>",
+    "<tool_call>",
+    "</tool_call>",
 )
 MESSAGE_TOKENS = 2
 """What the chat template adds to a message: its role and its end."""
@@ -31,6 +52,15 @@ GENERATION_TOKENS = 1
 def words(rng: random.Random, count: int) -> str:
     """Text of ``count`` tokens, of ``4 * count - 1`` characters."""
     return " ".join(rng.choices(WORDS, k=count))
+
+
+def chat_template() -> str:
+    """The model's chat template, in Jinja: with tools, calls, results and thoughts.
+
+    ``tools_first`` in a request's ``chat_template_kwargs`` moves the tools before the system
+    message.
+    """
+    return Path(__file__).with_name("vllm_template.jinja").read_text(encoding="utf-8")
 
 
 def write_model(folder: Path) -> Path:
@@ -45,7 +75,7 @@ def write_model(folder: Path) -> Path:
             "eos_token": _END,
             "pad_token": _END,
             "model_max_length": MAX_MODEL_LEN,
-            "chat_template": _CHAT_TEMPLATE,
+            "chat_template": chat_template(),
         },
     }
     for name, content in files.items():
@@ -83,15 +113,17 @@ def _config(vocabulary: int) -> dict[str, Any]:
 def _vocabulary() -> tuple[dict[str, int], list[list[str]]]:
     """Tokens and their ids, and the merges of a byte-level BPE that make each word one token.
 
-    Every merge adds one letter to a word's beginning, so the merges of two words never compete:
-    a text becomes the longest beginnings that the vocabulary has, and single bytes after them.
+    Every merge adds one letter to a word's beginning, and those of a word that stands earlier in
+    the list come first. Words with a space never compete, since it is in no other place: their
+    text becomes the longest beginnings that the vocabulary has, and single bytes after them.
     """
-    space = _byte_symbols()[ord(" ")]
-    starts = {space + word[:end] for word in WORDS for end in range(1, len(word) + 1)}
-    ordered = sorted(starts, key=lambda start: (len(start), start))
-    tokens = [*_SPECIAL, *_byte_symbols(), *ordered]
+    symbols = _byte_symbols()
+    texts = [*(" " + word for word in _SPACED), *_UNSPACED]
+    spelt = ["".join(symbols[byte] for byte in text.encode()) for text in texts]
+    starts = dict.fromkeys(text[:end] for text in spelt for end in range(2, len(text) + 1))
+    tokens = [*_SPECIAL, *symbols, *starts]
     return {token: number for number, token in enumerate(tokens)}, [
-        [start[:-1], start[-1]] for start in ordered
+        [start[:-1], start[-1]] for start in starts
     ]
 
 

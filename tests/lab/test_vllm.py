@@ -45,7 +45,8 @@ def is_alive(pid: int) -> bool:
 
 async def test_servers_get_a_port_and_a_core_each_and_end_with_the_context(tmp_path: Path) -> None:
     python = stand_in(tmp_path, STAND_IN.format(python=sys.executable))
-    async with vllm_servers(2, tmp_path / "run", python, start_s=60) as addresses:
+    async with vllm_servers(2, tmp_path / "run", python, start_s=60) as servers:
+        addresses = [server.address for server in servers]
         assert len(set(addresses)) == 2
         seen: list[dict[str, Any]] = [
             json.loads((tmp_path / f"{address.partition(':')[2]}.json").read_text())

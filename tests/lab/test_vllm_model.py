@@ -38,6 +38,15 @@ def test_a_word_and_the_space_before_it_are_one_token(bpe: dict[str, Any]) -> No
         assert byte_pair_encode("Ġ" + word, bpe) == ["Ġ" + word]
 
 
+@pytest.mark.parametrize(
+    "text", ["function", " function", "parameters", '{"', ' {"', '":', '"}}', " describes", " To"]
+)
+def test_what_json_and_the_template_are_made_of_is_one_token(
+    text: str, bpe: dict[str, Any]
+) -> None:
+    assert len(byte_pair_encode(text.replace(" ", "Ġ"), bpe)) == 1
+
+
 def test_any_other_text_still_has_tokens(bpe: dict[str, Any]) -> None:
     # "ö" is the bytes C3 B6, shown as those two characters by byte-level BPE
     for text in ("Ġqqq", "Ġbabbab", "Ö", "Ã¶"):
