@@ -11,6 +11,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from extproc.processing.wire import canonical_address
 
+NODE = "prefix-extproc"
+"""What we call ourselves at a control plane."""
+
 _LONGEST = 2000
 _UNFIT = re.compile(r"[\x00-\x20\x7f]")
 _INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)")
@@ -103,7 +106,7 @@ class EdsTarget:
     key: str = ""
     delta: bool = False
     ads: bool = False
-    node: str = "prefix-extproc"
+    node: str = NODE
 
 
 Target: TypeAlias = AdminTarget | DnsTarget | SrvTarget | FileTarget | EdsTarget
@@ -226,7 +229,7 @@ def _eds(parts: SplitResult, query: _Query) -> EdsTarget:
     ca, cert, key = (query.file(name) if tls else "" for name in ("ca", "cert", "key"))
     if bool(cert) != bool(key):
         raise ValueError("cert and key belong together: write both or none")
-    node = query.text("node", "prefix-extproc")
+    node = query.text("node", NODE)
     delta, ads = protocol == "delta", query.flag("ads")
     return EdsTarget(host, port, resource, tls, ca, cert, key, delta, ads, node)
 

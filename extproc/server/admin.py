@@ -1,13 +1,14 @@
 """The pages for people, probes and Prometheus."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from extproc import __version__
 from extproc.affinity.store import AffinityStore, ReplicaState, StoreError
+from extproc.replicas.watch import SourceStatus
 from extproc.server.metrics import Metrics
 from extproc.server.stats import OTHER, PoolStats, Stats
 
@@ -22,15 +23,23 @@ class Admin:
         stats: The router's counts.
         metrics: The metrics to render.
         draining: Whether the process is about to end.
+        sources: Pool to the state of its discovery source.
     """
 
     def __init__(
-        self, store: AffinityStore, stats: Stats, metrics: Metrics, draining: Callable[[], bool]
+        self,
+        store: AffinityStore,
+        stats: Stats,
+        metrics: Metrics,
+        *,
+        draining: Callable[[], bool],
+        sources: Callable[[], Mapping[str, SourceStatus]],
     ) -> None:
         self._store = store
         self._stats = stats
         self._metrics = metrics
         self._draining = draining
+        self._sources = sources
 
     def app(self) -> web.Application:
         """The pages as an aiohttp application."""
@@ -76,10 +85,14 @@ class Admin:
         )
 
     async def _pools(self, _request: web.Request) -> web.Response:
-        snapshots = await self._snapshots()
+        snapshots, sources = await self._snapshots(), self._sources()
         return web.json_response(
             {
-                name: {"replicas": _replicas(snapshots.get(name)), **_counts(stats)}
+                name: {
+                    "replicas": _replicas(snapshots.get(name)),
+                    "discovery": _discovery(sources.get(name)),
+                    **_counts(stats),
+                }
                 for name, stats in self._stats.pools.items()
             }
         )
@@ -109,6 +122,27 @@ def _replicas(states: dict[str, ReplicaState] | None) -> dict[str, Any] | None:
             "incarnation": state.incarnation,
         }
         for address, state in states.items()
+    }
+
+
+def _discovery(status: SourceStatus | None) -> dict[str, Any] | None:
+    if status is None:
+        return None
+    return {
+        "source": status.kind,
+        "state": status.state.value,
+        "age_s": None if status.age_s is None else round(status.age_s, 1),
+        "error": status.error,
+        "failures": status.failures,
+        "replicas": {
+            endpoint.address: {
+                "zone": endpoint.zone,
+                "weight": endpoint.weight,
+                "priority": endpoint.priority,
+                "healthy": endpoint.healthy,
+            }
+            for endpoint in status.endpoints
+        },
     }
 
 

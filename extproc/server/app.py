@@ -51,7 +51,7 @@ class App:
             memory_entries=settings.store_memory_entries,
         )
         self.router = Router(self.store, window=settings.inspect_window, incarnation=incarnation)
-        self.metrics = Metrics(self.router.stats, self.store.status)
+        self.metrics = Metrics(self.router.stats, self.store.status, self.router.discovery.statuses)
         self.health = Health()
         self.draining = False
         self.port = 0  # where Envoy connects, once it is known; 0 for a unix socket
@@ -76,6 +76,7 @@ class App:
             await self.store.start()
             stack.push_async_callback(self.store.close)
             stack.push_async_callback(self.router.settle)
+            stack.push_async_callback(self.router.discovery.close)
             server = self._server()
             stack.push_async_callback(server.stop, None)
             await server.start()
@@ -128,7 +129,13 @@ class App:
     async def _serve_admin(self) -> web.AppRunner:
         address = self._settings.admin
         host, port = split_host_port(address)
-        admin = Admin(self.store, self.router.stats, self.metrics, lambda: self.draining)
+        admin = Admin(
+            self.store,
+            self.router.stats,
+            self.metrics,
+            draining=lambda: self.draining,
+            sources=self.router.discovery.statuses,
+        )
         runner = web.AppRunner(admin.app(), access_log=None)
         await runner.setup()
         try:

@@ -1,6 +1,7 @@
 """Prometheus metrics: most are read from the router's counts when they are scraped."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,7 +16,8 @@ from prometheus_client.registry import Collector
 
 from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
-from extproc.server.stats import PoolStats, Stats
+from extproc.replicas.watch import SourceStatus, State
+from extproc.server.stats import MAX_POOLS, PoolStats, Stats
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 MAX_REPLICAS = 1000
@@ -30,9 +32,15 @@ class Metrics:
     Args:
         stats: The router's counts.
         status: The store's counters and health.
+        sources: Pool to the state of its discovery source.
     """
 
-    def __init__(self, stats: Stats, status: Callable[[], StoreStatus]) -> None:
+    def __init__(
+        self,
+        stats: Stats,
+        status: Callable[[], StoreStatus],
+        sources: Callable[[], Mapping[str, SourceStatus]] = dict,
+    ) -> None:
         self.registry = CollectorRegistry()
         self.decision_seconds = Histogram(
             "prefix_extproc_decision_seconds",
@@ -41,7 +49,7 @@ class Metrics:
             registry=self.registry,
         )
         self._replicas = _Replicas()
-        for collector in (_Router(stats), _Store(status), self._replicas):
+        for collector in (_Router(stats), _Store(status), _Sources(sources), self._replicas):
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -196,6 +204,44 @@ class _Store(Collector):
             "Failed calls to the store.",
             ["kind", "failure"],
             [((status.kind, failure), n) for failure, n in status.failures.items()],
+        )
+
+
+class _Sources(Collector):
+    """How the discovery sources are doing."""
+
+    def __init__(self, sources: Callable[[], Mapping[str, SourceStatus]]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        found = [
+            ((pool, status.kind), status)
+            for pool, status in islice(self._sources().items(), MAX_POOLS)
+        ]
+        labels = ["pool", "source"]
+        yield _gauge(
+            "discovery_up",
+            "Whether a discovery source answers.",
+            labels,
+            [(key, float(status.state is State.OK)) for key, status in found],
+        )
+        yield _gauge(
+            "discovery_age_seconds",
+            "Time since a discovery source's last answer.",
+            labels,
+            [(key, status.age_s) for key, status in found if status.age_s is not None],
+        )
+        yield _gauge(
+            "discovery_replicas",
+            "Replicas that a discovery source told last.",
+            labels,
+            [(key, len(status.endpoints)) for key, status in found],
+        )
+        yield _counter(
+            "discovery_failures",
+            "Outages of a discovery source.",
+            labels,
+            [(key, status.failures) for key, status in found],
         )
 
 

@@ -14,6 +14,7 @@ from extproc.processing.events import RequestHead
 from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, static, subset
+from extproc.replicas.discovery import Discovery
 from extproc.routing import LearnedRate
 from extproc.server.logging import places
 from extproc.server.stats import Stats
@@ -38,6 +39,7 @@ class Router:
     def __init__(self, store: AffinityStore, *, window: int, incarnation: str) -> None:
         self.store = store
         self.stats = Stats()
+        self.discovery = Discovery(store)
         self._window = window
         self._ids = (f"{incarnation}-{number}" for number in count())
         self._observed: dict[str, Observed] = {}
@@ -87,6 +89,13 @@ class Router:
             return hint
         if settings.replicas:
             return static(settings.replicas)
+        if settings.discovery:
+            return self.discovery.source(
+                pool, settings.discovery, until_then=lambda: self._observing(pool)
+            )
+        return self._observing(pool)
+
+    def _observing(self, pool: str) -> Observed:
         source = self._observed.get(pool)
         if source is None:
             if len(self._observed) >= _MAX_OBSERVED:

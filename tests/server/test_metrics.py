@@ -7,12 +7,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.prompt.model import Unreadable
+from extproc.replicas.endpoint import Endpoint
+from extproc.replicas.watch import SourceStatus, State
 from extproc.routing import Reason
 from extproc.server.metrics import MAX_REPLICAS, Metrics
 from extproc.server.stats import Outcome, Stats
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 STATUS = StoreStatus("redis", failures={"timeout": 3}, breaker="open", shared=False, entries=7)
+SOURCE = SourceStatus("dns", State.STALE, 3.5, "no answer", 2, (Endpoint("10.0.0.1:80"),))
 
 
 def busy_stats() -> Stats:
@@ -30,7 +33,8 @@ def busy_stats() -> Stats:
 
 def rendered() -> dict[str, tuple[str, set[str]]]:
     """Name to type and labels."""
-    text = Metrics(busy_stats(), lambda: STATUS).render({"llm": {"10.0.0.1:80": ReplicaState()}})
+    metrics = Metrics(busy_stats(), lambda: STATUS, lambda: {"llm": SOURCE})
+    text = metrics.render({"llm": {"10.0.0.1:80": ReplicaState()}})
     found = {}
     for family in text_string_to_metric_families(text.decode()):
         if family.name.startswith("prefix_extproc_"):
@@ -55,6 +59,14 @@ def test_the_documentation_has_every_reason_and_outcome() -> None:
     text = DOCUMENT.read_text()
 
     assert [word for word in (*Reason, *Outcome) if f"`{word}`" not in text] == []
+
+
+def test_the_health_of_a_discovery_source() -> None:
+    text = Metrics(Stats(), lambda: STATUS, lambda: {"llm": SOURCE}).render({}).decode()
+
+    for name, number in (("up", 0), ("age_seconds", 3.5), ("replicas", 1), ("failures_total", 2)):
+        line = f'prefix_extproc_discovery_{name}{{pool="llm",source="dns"}} {float(number)}'
+        assert line in text
 
 
 def test_the_stores_health() -> None:
