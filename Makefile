@@ -58,6 +58,10 @@ $(VLLM_VENV)/.vllm-$(VLLM_VERSION):
 demo-vllm: $(VENV)/.installed $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## The demo with real vLLM servers (2 GB).
 	$(VENV)/bin/prefix-extproc demo --vllm --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
 
+.PHONY: test-vllm
+test-vllm: $(VENV)/.installed $(VLLM_VENV)/.vllm-$(VLLM_VERSION) ## What the router predicts against what real vLLM servers cache.
+	VLLM_PYTHON=$(abspath $(VLLM_VENV)/bin/python) $(VENV)/bin/python -m pytest -m vllm tests/vllm $(ARGS)
+
 .PHONY: bench
 bench: $(VENV)/.installed ## What a routing decision costs, beside a server that does nothing: ten minutes.
 	$(VENV)/bin/prefix-extproc bench overhead --peers $(ARGS)
