@@ -5,7 +5,15 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from extproc.affinity.connect import MEMORY_URLS, connect
@@ -69,6 +77,14 @@ def _store(text: str) -> str:
     if text not in MEMORY_URLS:
         connect(text)  # makes a client and sends nothing: its errors name what is wrong
     return text
+
+
+def _key(secret: SecretStr | None) -> SecretStr | None:
+    if not secret:
+        return None
+    if len(secret) < 16:
+        raise ValueError("too short to be a secret: take 16 characters or more")
+    return secret
 
 
 def _lower(value: Any) -> Any:
@@ -154,6 +170,19 @@ class Settings(BaseSettings):
         default=LogFormat.CONSOLE, description="`json` for one object a line, `console` for people."
     )
 
+    decision_log: str = Field(
+        default="",
+        description="File to which a line of JSON is added for every request: what was decided, "
+        "who served, and hashes of the prompt, for `prefix-extproc simulate`. It never holds text. "
+        "Empty: none. Of several workers each has its own: `FILE`, `FILE.1`, …",
+    )
+    decision_log_key: Annotated[SecretStr | None, AfterValidator(_key)] = Field(
+        default=None,
+        description="Secret under which prompts are hashed in the decision log, 16 characters or "
+        "more; set it in the environment. Logs of routers with one key can be simulated together. "
+        "Empty: a new one for every start, which nobody learns.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _admin_behind_workers(cls, given: Any) -> Any:
@@ -185,6 +214,10 @@ class Settings(BaseSettings):
                 f"one for each worker, and these overlap: put them {self.workers} apart or more"
             )
         return self
+
+
+_SECRET = frozenset({"store", "decision_log_key"})
+"""Never shown; a store's URL may hold a password."""
 
 
 class SettingsError(Exception):
@@ -228,7 +261,7 @@ def _line(error: Any, given: dict[str, Any]) -> str:
     name = str(error["loc"][0])
     flag = "--" + name.replace("_", "-")
     key = flag if name in given else f"{ENV_PREFIX}{name.upper()}"
-    value = "" if name == "store" else f" {error['input']!r}"  # a URL may hold a password
+    value = "" if name in _SECRET else f" {error['input']!r}"
     return f"{key}{value}: {message}"
 
 

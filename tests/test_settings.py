@@ -160,3 +160,13 @@ def test_the_readme_has_the_table() -> None:
     assert begin
     assert end
     assert table.strip() == markdown().strip()
+
+
+def test_a_short_key_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as error:
+        load({"decision_log_key": "hunter2"})
+    assert str(error.value) == (
+        "--decision-log-key: too short to be a secret: take 16 characters or more"
+    )
+    assert load({"decision_log_key": ""}).decision_log_key is None
+    assert "hunter2" not in repr(load({"decision_log_key": "hunter2" * 3}))

@@ -21,9 +21,11 @@ from extproc import __version__
 from extproc.affinity import open_store, redact
 from extproc.server import process_memory
 from extproc.server.admin import Admin
+from extproc.server.decision_log import DecisionLog
 from extproc.server.health import SERVICE, Health
 from extproc.server.metrics import Metrics
 from extproc.server.router import Router, new_incarnation
+from extproc.server.stats import Stats
 from extproc.server.stream import Processor
 from extproc.settings import Settings, join_host_port, split_host_port
 
@@ -50,7 +52,15 @@ class App:
             deadline_s=settings.store_deadline_ms / 1000,
             memory_entries=settings.store_memory_entries,
         )
-        self.router = Router(self.store, window=settings.inspect_window, incarnation=incarnation)
+        stats = Stats()
+        self._log = decision_log(settings, stats)
+        self.router = Router(
+            self.store,
+            window=settings.inspect_window,
+            incarnation=incarnation,
+            stats=stats,
+            log=self._log,
+        )
         self.metrics = Metrics(self.router.stats, self.store.status, self.router.discovery.statuses)
         self.health = Health()
         self.draining = False
@@ -75,6 +85,9 @@ class App:
         async with AsyncExitStack() as stack:
             await self.store.start()
             stack.push_async_callback(self.store.close)
+            if self._log is not None:
+                self._start_log(self._log)
+                stack.push_async_callback(asyncio.to_thread, self._log.close)
             stack.push_async_callback(self.router.settle)
             stack.push_async_callback(self.router.discovery.close)
             server = self._server()
@@ -96,6 +109,15 @@ class App:
             await self._stop.wait()
             await self._drain(server)
         _log.info("stopped", open_streams=self.router.stats.open)
+
+    def _start_log(self, log: DecisionLog) -> None:
+        try:
+            log.start()
+        except OSError as error:
+            raise ServeError(
+                f"cannot write the decision log {self._settings.decision_log}: {_reason(error)}; "
+                "choose another file with --decision-log"
+            ) from None
 
     def _server(self) -> grpc.aio.Server:
         settings = self._settings
@@ -168,6 +190,15 @@ class App:
             await server.stop(None)
         await stopped
         hurry.cancel()
+
+
+def decision_log(settings: Settings, stats: Stats) -> DecisionLog | None:
+    """The log that the settings name, not yet opened."""
+    if not settings.decision_log:
+        return None
+    secret = settings.decision_log_key
+    key = secret.get_secret_value() if secret is not None else ""
+    return DecisionLog(Path(settings.decision_log), key, stats.log_lines)
 
 
 def serve(settings: Settings) -> None:

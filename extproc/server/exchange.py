@@ -1,6 +1,6 @@
 """One request and its response: the choice, what came of it, and the end."""
 
-from time import monotonic
+from time import monotonic, time
 
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
@@ -8,6 +8,7 @@ from extproc.processing.events import Choice, DecisionDue, RequestHead, Responde
 from extproc.prompt.model import Fingerprint, Unreadable
 from extproc.replicas import Service, Source
 from extproc.routing import Decision, LearnedRate, Mode, Reason
+from extproc.server.decision_log import Entry
 from extproc.server.question import fingerprint_of, in_order, prompt_of
 from extproc.server.router import Router, pool_name, problem_of
 from extproc.server.stats import Outcome, PoolStats
@@ -47,6 +48,7 @@ class Exchange:
         self._decided_at = 0.0
         self._prefilled = False
         self._ended = False
+        self._served, self._status = "", 0
 
     @property
     def window(self) -> int:
@@ -61,6 +63,7 @@ class Exchange:
     async def choose(self, due: DecisionDue) -> Choice:
         """Choose a replica. A store that fails leaves the choice to Envoy."""
         settings = self._settings
+        self._decided_at = monotonic()
         self._pool = pool_name(due.head, settings)
         self._stats = stats = self._router.stats.pool(self._pool)
         stats.settings = settings
@@ -96,6 +99,7 @@ class Exchange:
         """Take in who served."""
         if self._source is None or self._stats is None or self._ended:
             return
+        self._served, self._status = event.address, event.status
         ok = 0 < event.status < 400
         chosen = "" if self._shadowed or not self._decision.ranked else self._decision.ranked[0]
         self._stats.outcomes[_outcome(event, chosen)] += 1
@@ -134,8 +138,23 @@ class Exchange:
         if self._prefilled and not self._ended and self._rate is not None:
             uncached = self._decision.total_tokens - self._decision.matched_tokens
             self._rate.observe(uncached, monotonic() - self._decided_at)
+        if not self._ended and self._stats is not None and self._router.log is not None:
+            self._router.log.add(self._entry())
         self._ended = True
         self._release()
+
+    def _entry(self) -> Entry:
+        duration_s = monotonic() - self._decided_at
+        return Entry(
+            at_s=time() - duration_s,
+            pool=self._pool,
+            settings=self._settings,
+            decision=self._decision,
+            fingerprint=self._found,
+            served=self._served,
+            status=self._status,
+            duration_s=duration_s,
+        )
 
     def _release(self) -> None:
         while self._held:

@@ -171,6 +171,12 @@ class _Router(Collector):
             ("setting_errors", "Requests with a bad pool setting.", "key", stats.setting_errors),
             ("violations", "Messages against the protocol.", "what", stats.violations),
             ("errors", "Faults of this server.", "type", stats.errors),
+            (
+                "decision_log_lines",
+                "Lines of the decision log, by what became of them.",
+                "result",
+                stats.log_lines,
+            ),
         ):
             yield _counter(name, text, [label], [((key,), n) for key, n in counter.items()])
 

@@ -16,6 +16,7 @@ from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, static, subset
 from extproc.replicas.discovery import Discovery
 from extproc.routing import LearnedRate
+from extproc.server.decision_log import DecisionLog
 from extproc.server.logging import places
 from extproc.server.stats import Stats
 
@@ -34,11 +35,22 @@ class Router:
         store: Affinity and load.
         window: Most bytes of a body to read where a pool does not say.
         incarnation: This process's name among all routers; part of every reservation's id.
+        stats: What it counts in.
+        log: Where decisions are logged, or None.
     """
 
-    def __init__(self, store: AffinityStore, *, window: int, incarnation: str) -> None:
+    def __init__(
+        self,
+        store: AffinityStore,
+        *,
+        window: int,
+        incarnation: str,
+        stats: Stats | None = None,
+        log: DecisionLog | None = None,
+    ) -> None:
         self.store = store
-        self.stats = Stats()
+        self.stats = stats or Stats()
+        self.log = log
         self.discovery = Discovery(store)
         self._window = window
         self._ids = (f"{incarnation}-{number}" for number in count())

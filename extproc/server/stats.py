@@ -112,6 +112,7 @@ class Stats:
         open: Streams open now.
         streams: Streams since start, but for those refused.
         refused: Streams refused because too many were open.
+        log_lines: Lines of the decision log, by what became of them.
     """
 
     pools: dict[str, PoolStats] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class Stats:
     open: int = 0
     streams: int = 0
     refused: int = 0
+    log_lines: Counter[str] = field(default_factory=Counter)
 
     def pool(self, name: str) -> PoolStats:
         """The counts of a pool; from the 101st pool on all share one."""

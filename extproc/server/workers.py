@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import secrets
 import signal
 import time
 from multiprocessing.connection import wait
@@ -9,6 +10,7 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 
 import structlog
+from pydantic import SecretStr
 
 from extproc.affinity.connect import MEMORY_URLS
 from extproc.server.app import ServeError, check_free, serve
@@ -23,7 +25,7 @@ _STEADY_S = 60.0
 
 
 def settings_of_worker(settings: Settings, number: int) -> Settings:
-    """The settings of one worker: its own port or socket for Envoy and for the admin pages.
+    """The settings of one worker: its own port or socket for Envoy, admin pages and decision log.
 
     Args:
         settings: Those of all.
@@ -34,6 +36,7 @@ def settings_of_worker(settings: Settings, number: int) -> Settings:
             "workers": 1,
             "listen": _shift(settings.listen, number),
             "admin": _shift(settings.admin, number),
+            "decision_log": _of_worker(settings.decision_log, number),
         }
     )
 
@@ -42,11 +45,15 @@ def _shift(address: str, number: int) -> str:
     if not address or not number:
         return address
     if address.startswith("unix:"):
-        return f"{address}.{number}"
+        return _of_worker(address, number)
     host, port = split_host_port(address)
     if not port:  # each finds a free one
         return address
     return join_host_port(host, port + number)
+
+
+def _of_worker(path: str, number: int) -> str:
+    return f"{path}.{number}" if path and number else path
 
 
 def _work(settings: Settings, number: int) -> None:
@@ -111,6 +118,10 @@ class Supervisor:
         self._apart = settings.store in MEMORY_URLS
         if self._apart:
             settings = settings.model_copy(update={"store": "memory://separate"})
+        if settings.decision_log and settings.decision_log_key is None:
+            # One for all, so that their logs can be simulated together.
+            key = SecretStr(secrets.token_hex())
+            settings = settings.model_copy(update={"decision_log_key": key})
         self._workers = [_Worker(settings, number) for number in range(settings.workers)]
         self._stopping = False
 

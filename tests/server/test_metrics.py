@@ -28,6 +28,7 @@ def busy_stats() -> Stats:
     stats.setting_errors["x-prefix-ttl"] += 1
     stats.violations["headers repeated"] += 1
     stats.errors["KeyError"] += 1
+    stats.log_lines["written"] += 1
     return stats
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from extproc.server.workers import settings_of_worker
+from extproc.server.workers import Supervisor, settings_of_worker
 from extproc.settings import load
 
 
@@ -35,6 +35,18 @@ def test_each_worker_has_its_own_addresses(
 
     assert (first.listen, first.admin, first.workers) == (listen, admin, 1)
     assert (third.listen, third.admin) == expected
+
+
+def test_each_worker_has_its_own_decision_log_under_one_key() -> None:
+    flags = {"listen": "127.0.0.1:0", "admin": "", "workers": "2", "decision_log": "/logs/x"}
+
+    first, second = (worker._settings for worker in Supervisor(load(flags))._workers)
+
+    assert (first.decision_log, second.decision_log) == ("/logs/x", "/logs/x.1")
+    assert first.decision_log_key is not None
+    assert first.decision_log_key == second.decision_log_key
+    none = settings_of_worker(load({"workers": "2"}), 1)
+    assert (none.decision_log, none.decision_log_key) == ("", None)
 
 
 def free_ports(count: int) -> int:

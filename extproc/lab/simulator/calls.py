@@ -19,7 +19,8 @@ class Call:
     Attributes:
         at_s: When it is sent, in seconds from the start; of a later turn set when that is known.
         chain: Ids of the full blocks of 16 tokens of the prompt, and of the answer where a later
-            turn repeats it. Equal ids, equal text up to there.
+            turn repeats it. Equal ids, equal text up to there. Blocks behind the chain are like
+            no other.
         prompt_tokens: At least 1.
         output_tokens: At least 1.
         then: The next turn, and the pause before it after this one's end.
@@ -100,9 +101,9 @@ def fingerprint(call: Call, *, prefix_length: int = 4096) -> Fingerprint:
         call: The request.
         prefix_length: Bytes of the prompt that make the key of ``prefix_aware``.
     """
-    size = call.prompt_tokens * BYTES_PER_TOKEN
-    positions = checkpoint_positions(size)
     chain = call.chain
+    known = min(call.prompt_tokens, len(chain) * BLOCK_TOKENS)
+    positions = checkpoint_positions(known * BYTES_PER_TOKEN)
     hashes = tuple(
         [chain[position // BLOCK_BYTES - 1].to_bytes(16, "little") for position in positions]
     )

@@ -12,7 +12,7 @@ import typer
 
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.simulator import options
-from extproc.lab.simulator.traces import TraceError
+from extproc.lab.simulator.traces import ANSWER_TOKENS, TraceError
 from extproc.lab.simulator.trial import (
     STRATEGIES,
     Setup,
@@ -51,6 +51,8 @@ def simulate(
     rate_scale: options.RateScale = 1.0,
     capacity: options.Capacity = 0,
     limit: options.Limit = 0,
+    pool: options.Pool = "",
+    output_tokens: options.OutputTokens = ANSWER_TOKENS,
     seed: options.Seed = 1,
     seeds: options.Seeds = 1,
     settings: options.Settings = None,
@@ -70,6 +72,8 @@ def simulate(
         rate_scale=rate_scale,
         cache_tokens=capacity,
         limit=limit,
+        pool=pool,
+        output_tokens=output_tokens,
         settings=_settings(settings or ()),
     )
     names = _strategies(strategies)

@@ -34,6 +34,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="A pool's setting as KEY=VALUE, such as prefill-rate=20000."),
 ]
+Pool = Annotated[str, typer.Option(help="The pool to take from a decision log of several.")]
+OutputTokens = Annotated[
+    int, typer.Option(min=1, help="Tokens of an answer where a log does not tell.")
+]
 Jobs = Annotated[int, typer.Option(min=0, help="Processes; 0: as many as processors.")]
 Json = Annotated[Path | None, typer.Option(help="Write the averages to this file.")]
 Csv = Annotated[Path | None, typer.Option(help="Write a row per strategy and seed to this file.")]

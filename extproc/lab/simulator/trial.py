@@ -13,7 +13,7 @@ from extproc.lab.simulator.loop import Records, Simulation
 from extproc.lab.simulator.ours import StoreRouter, new_store
 from extproc.lab.simulator.policies import Router
 from extproc.lab.simulator.references import REFERENCES
-from extproc.lab.simulator.traces import read_trace
+from extproc.lab.simulator.traces import ANSWER_TOKENS, read_trace
 from extproc.lab.simulator.workloads import WORKLOADS
 from extproc.pool_settings import PREFIX, parse
 from extproc.routing import Strategy
@@ -35,6 +35,8 @@ class Setup:
         rate_scale: How many times faster to send.
         cache_tokens: Capacity of each replica's cache; 0: the profile's.
         limit: Requests; 0: all of a trace, a built-in workload's own number.
+        pool: Of a decision log with several, the one to read.
+        output_tokens: Of answers in a log that does not tell.
         settings: The pool's settings by key, without the prefix.
     """
 
@@ -46,6 +48,8 @@ class Setup:
     rate_scale: float = 1.0
     cache_tokens: int = 0
     limit: int = 0
+    pool: str = ""
+    output_tokens: int = ANSWER_TOKENS
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -58,7 +62,13 @@ def workload(setup: Setup, seed: int) -> Workload:
     """
     build = WORKLOADS.get(setup.source)
     if build is None:
-        return read_trace(Path(setup.source), rate_scale=setup.rate_scale, limit=setup.limit)
+        return read_trace(
+            Path(setup.source),
+            rate_scale=setup.rate_scale,
+            limit=setup.limit,
+            pool=setup.pool,
+            output_tokens=setup.output_tokens,
+        )
     return build(random.Random(seed), setup.replicas, setup.rate_scale, setup.limit)
 
 

@@ -36,6 +36,13 @@ def test_prompts_without_a_whole_block_are_all_different() -> None:
     assert first.hashes == ()
 
 
+def test_what_is_not_known_of_a_prompt_has_no_checkpoints() -> None:
+    known = fingerprint(Call(0.0, range(1, 9), prompt_tokens=5000, output_tokens=1))
+    assert known.tokens == (64, 128)
+    assert known.total_tokens == 5000
+    assert fingerprint(Call(0.0, (), 5000, 1)).hashes == ()
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 3000), st.integers(1, 3000))
 def test_prompts_share_the_checkpoints_of_their_common_blocks(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extproc.lab.simulator.calls import Call
-from extproc.lab.simulator.traces import TraceError, read_trace
+from extproc.lab.simulator.traces import ANSWER_TOKENS, TraceError, read_trace
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -57,7 +57,8 @@ def test_a_log_is_read_as_the_router_reads_requests(tmp_path: Path) -> None:
     common = sum(x == y for x, y in zip(first.chain, second.chain, strict=True))
     assert 1000 // 64 <= common < 1100 // 64
     assert third.chain == first.chain
-    assert (first.output_tokens, second.output_tokens) == (16, 99)
+    assert (first.output_tokens, second.output_tokens) == (ANSWER_TOKENS, 99)
+    assert calls(file, output_tokens=7)[0].output_tokens == 7
 
 
 def test_limits_of_a_body_are_its_output(tmp_path: Path) -> None:
@@ -90,3 +91,59 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, line: Any, message: str) -
 def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="has no requests"):
         read_trace(write(tmp_path))
+
+
+def decided(at_ms: float, total: int, *checkpoints: tuple[int, str], **more: Any) -> dict[str, Any]:
+    return {
+        "timestamp": at_ms,
+        "pool": "llm",
+        "total_tokens": total,
+        "tokens": [tokens for tokens, _ in checkpoints],
+        "hashes": [value for _, value in checkpoints],
+    } | more
+
+
+def test_prompts_of_a_decision_log_share_the_blocks_up_to_a_common_checkpoint(
+    tmp_path: Path,
+) -> None:
+    file = write(
+        tmp_path,
+        decided(5000.5, 300, (64, "0a"), (128, "0b"), (250, "0c")),
+        decided(6000.5, 140, (64, "0a"), (128, "0d"), output_length=9),
+    )
+    first, second = calls(file)
+    assert (first.at_s, second.at_s) == (0.0, 1.0)
+    assert (first.prompt_tokens, first.output_tokens) == (300, ANSWER_TOKENS)
+    assert (second.prompt_tokens, second.output_tokens) == (140, 9)
+    assert (len(first.chain), len(second.chain)) == (15, 8)
+    assert first.chain[:4] == second.chain[:4]
+    assert not set(first.chain[4:]) & set(second.chain[4:])
+    assert len(set(first.chain)) == 15
+
+
+def test_requests_without_a_prompt_are_passed_over(tmp_path: Path) -> None:
+    file = write(tmp_path, decided(0, 0), decided(1, 10), decided(2, 0), decided(3, 20))
+    assert [call.prompt_tokens for call in calls(file)] == [10, 20]
+    assert read_trace(file, limit=1).requests == 1
+
+
+def test_one_pool_at_a_time(tmp_path: Path) -> None:
+    file = write(tmp_path, decided(0, 10), decided(1, 20, pool="gold"), decided(2, 30))
+    with pytest.raises(TraceError, match=r"line 2: pools 'gold', 'llm' are not one; .* --pool"):
+        read_trace(file)
+    assert [call.prompt_tokens for call in calls(file, pool="llm")] == [10, 30]
+    with pytest.raises(TraceError, match="no requests of pool 'silver'"):
+        read_trace(file, pool="silver")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (decided(0, 10, (64, "0a")), "line 1: .*behind the prompt's 10 tokens"),
+        (decided(0, 100, (64, "zz")), "line 1: ValueError"),
+        (decided(0, 100, (64, "0a"), hashes=[]), "line 1: ValueError"),
+    ],
+)
+def test_a_broken_decision_is_named(tmp_path: Path, line: Any, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        read_trace(write(tmp_path, line))
