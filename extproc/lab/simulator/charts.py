@@ -179,7 +179,7 @@ def _loads(findings: Findings) -> Chart:
         _load(panel, middles, loads, str(look["color"]))
         row = outcome.row
         panel.set_title(f"{row.strategy}\n{row.share_min:.1%} to {row.share_max:.1%} of requests")
-    grid[0, 0].set_ylim(bottom=0)
+    grid[0, 0].set_ylim(0, grid[0, 0].get_ylim()[1] * 1.03)
     for panel in grid.flat[count:]:
         panel.set_axis_off()
     figure.supxlabel(f"time since the start, {unit}", fontsize=10)

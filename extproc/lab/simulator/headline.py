@@ -85,10 +85,9 @@ def headline(rows: Sequence[Row]) -> Headline:
             f"{wanted} too.",
             (),
         )
-    hits = " and ".join(dict.fromkeys(f"{base.hit_rate:.0%}" for base in baselines))
     return Headline(
         f"Prefix-aware routing ({ours.strategy}) {_verdicts(ours, baselines)}. The replicas find "
-        f"{ours.hit_rate:.0%} of all prompt tokens in their caches instead of {hits}.",
+        f"{_hits(ours, baselines)}.",
         [
             Comparison(base.strategy, BASELINES[base.strategy], _changes(ours, base))
             for base in baselines
@@ -101,6 +100,13 @@ def duration(value: float) -> str:
     number, unit = (value * 1000, "ms") if value < 0.9995 else (value, "s")
     digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
     return f"{number:.{digits}f} {unit}"
+
+
+def _hits(ours: Row, baselines: Sequence[Row]) -> str:
+    found = f"{ours.hit_rate:.0%}"
+    before = list(dict.fromkeys(f"{base.hit_rate:.0%}" for base in baselines))
+    instead = "either way" if before == [found] else f"instead of {' and '.join(before)}"
+    return f"{found} of all prompt tokens in their caches {instead}"
 
 
 def _verdicts(ours: Row, baselines: Sequence[Row]) -> str:

@@ -56,9 +56,14 @@ def page(findings: Findings, drawn: Sequence[Chart], made: date) -> str:
 def _setup(findings: Findings) -> Iterator[tuple[str, str]]:
     setup, seeds = findings.setup, findings.seeds
     profile = PROFILES[setup.profile]
-    kind = "built-in workload" if setup.source in WORKLOADS else "recorded traffic"
+    recorded = setup.source not in WORKLOADS
+    kind = "recorded traffic" if recorded else "built-in workload"
     yield "Traffic", f"{findings.workload} ({kind})"
+    if setup.pool:
+        yield "Pool", setup.pool
     yield "Requests", f"{findings.requests:,} with each seed"
+    if recorded:
+        yield "Answers", f"{setup.output_tokens} tokens where the record does not tell"
     if setup.rate_scale != 1:
         yield "Speed", f"sent {setup.rate_scale:g} times as fast as recorded or usual"
     yield "Replicas", f"{setup.replicas}, each {setup.profile}"

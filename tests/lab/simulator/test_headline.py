@@ -48,6 +48,11 @@ def test_what_may_be_chance_is_no_difference(mean: float, spread: float) -> None
     assert "(kv_aware) makes no clear difference against random routing." in sentence
 
 
+def test_the_same_hits() -> None:
+    sentence = headline([replace(OURS, hit_rate=0.404), BASE]).sentence
+    assert sentence.endswith("find 40% of all prompt tokens in their caches either way.")
+
+
 def test_prefix_aware_stands_in() -> None:
     assert "(prefix_aware)" in headline([replace(OURS, strategy="prefix_aware"), BASE]).sentence
 

@@ -90,6 +90,14 @@ def test_it_tells_the_figures(found: Findings, text: str) -> None:
     assert "2025-03-09" in said
 
 
+def test_recorded_traffic_is_told_from_made_up(drawn: list[Chart], text: str) -> None:
+    logged = findings(RUNS, source="log.jsonl", pool="llm", output_tokens=77)
+    said = " ".join(Page(page(logged, drawn, date(2025, 3, 9))).text.split())
+    assert "(recorded traffic) Pool llm" in said
+    assert "77 tokens where the record does not tell" in said
+    assert "(built-in workload) Requests" in " ".join(Page(text).text.split())
+
+
 def test_names_and_commands_are_text_not_markup(text: str) -> None:
     assert "simulate chat --set 'a=<b>'" in Page(text).text
     assert "a <test> workload" in Page(text).text
