@@ -14,6 +14,7 @@ from extproc import __version__
 _ELSEWHERE = {
     "serve": ("extproc.server.command", "Serve Envoy until SIGTERM."),
     "demo": ("extproc.lab.cli", "Envoy, two routers and seven replicas: compare the strategies."),
+    "check": ("extproc.check.command", "Name what is wrong in an Envoy configuration."),
     "simulate": (
         "extproc.lab.simulator.command",
         "Compare routing policies on a trace or a workload, in virtual time.",

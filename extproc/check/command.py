@@ -1,0 +1,153 @@
+"""The commands ``check`` and ``init``."""
+
+import difflib
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from extproc.check.checking import Checked, check, mend
+from extproc.check.findings import RULES, Finding, Severity
+from extproc.check.nodes import UnreadableError
+
+app = typer.Typer(rich_markup_mode=None)
+
+_COLOURS = {Severity.ERROR: typer.colors.RED, Severity.WARNING: typer.colors.YELLOW}
+
+
+@app.callback()
+def _group() -> None:
+    """Makes a group, also of one command."""
+
+
+@app.command(name="check")
+def _check(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE…",
+            help="Envoy's YAML or JSON (a bootstrap, LDS, RDS or CDS files, fragments, a "
+            "config dump) and Kubernetes manifests; `-` is standard input. All files are read as "
+            "one configuration.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    fix_print: Annotated[
+        bool,
+        typer.Option("--fix-print", help="Print the corrections as a diff; no file is changed."),
+    ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Print all rules as a Markdown table.")
+    ] = False,
+) -> None:
+    """Name what is wrong in an Envoy configuration: where, why, and the cure.
+
+    Ends with status 0 if nothing was found, 1 if something was, 2 if a file cannot be read.
+    """
+    if rules:
+        typer.echo(rules_markdown(), nl=False)
+        return
+    if not files:
+        raise _unreadable("no file given: prefix-extproc check envoy.yaml")
+    texts = {path: text_of(path) for path in files}
+    try:
+        checked = check(texts)
+    except UnreadableError as error:
+        raise _unreadable(str(error)) from None
+    if as_json:
+        found = [finding.as_dict() for finding in checked.findings]
+        typer.echo(json.dumps({"filters": checked.filters, "findings": found}, indent=2))
+    elif fix_print:
+        _print_fixes(texts, checked)
+    else:
+        _print(checked)
+    raise typer.Exit(1 if checked.findings else 0)
+
+
+def text_of(path: str) -> str:
+    """A file's text; ends the program if it cannot be read."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise _unreadable(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise _unreadable(f"{path}: no UTF-8 text") from None
+
+
+def diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What changed, as ``patch`` reads it."""
+    lines: list[str] = []
+    for path, text in before.items():
+        lines += difflib.unified_diff(
+            _lines(text), _lines(after[path]), fromfile=path, tofile=path, n=3
+        )
+    return "".join(lines)
+
+
+def rules_markdown() -> str:
+    """The table of docs/check.md."""
+    lines = ["| rule | severity | why it matters | cure |", "|---|---|---|---|"]
+    for each in RULES.values():
+        cure = each.cure.replace("|", "\\|")
+        lines.append(f"| `{each.name}` | {each.severity} | {each.why} | {cure} |")
+    return "\n".join(lines) + "\n"
+
+
+def _print(checked: Checked) -> None:
+    for finding in checked.findings:
+        _print_one(finding)
+    errors = sum(finding.severity is Severity.ERROR for finding in checked.findings)
+    warnings = len(checked.findings) - errors
+    if checked.findings:
+        fixable = sum(bool(finding.edits) for finding in checked.findings)
+        typer.echo(
+            f"{_count(errors, 'error')}, {_count(warnings, 'warning')}; "
+            f"{fixable} can be mended: --fix-print shows how"
+        )
+    elif checked.filters:
+        typer.echo(f"nothing found; {_count(checked.filters, 'ext_proc filter')} checked")
+    else:
+        typer.echo(
+            "nothing found; there is no ext_proc filter in it: `prefix-extproc init` adds one"
+        )
+
+
+def _print_one(finding: Finding) -> None:
+    severity = typer.style(finding.severity, fg=_COLOURS[finding.severity], bold=True)
+    place = typer.style(f"{finding.file}:{finding.line}:{finding.column}:", bold=True)
+    typer.echo(f"{place} {severity}: {finding.message} [{finding.rule}]")
+    typer.echo(f"    why:  {finding.why}")
+    typer.echo(f"    cure: {finding.cure}\n")
+
+
+def _print_fixes(texts: Mapping[str, str], checked: Checked) -> None:
+    mended = mend(texts)
+    typer.echo(diff(texts, mended), nl=False)
+    left = check(mended).findings if checked.findings else []
+    for finding in left:
+        place = f"{finding.file}:{finding.line}:{finding.column}"
+        typer.echo(
+            f"left to you, {place} (after the corrections): {finding.message} [{finding.rule}]\n"
+            f"    cure: {finding.cure}",
+            err=True,
+        )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _lines(text: str) -> list[str]:
+    """Lines for a diff; the last one ends too."""
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    return lines
+
+
+def _unreadable(message: str) -> typer.Exit:
+    typer.echo(f"error: {message}", err=True)
+    return typer.Exit(2)

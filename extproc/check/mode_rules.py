@@ -1,0 +1,228 @@
+"""Rules on what of a request and its response the router gets, and when."""
+
+from collections.abc import Iterator
+
+from extproc.check.edits import Edit, assign, insert
+from extproc.check.findings import Problem, Severity, rule
+from extproc.check.layout import Deployment
+from extproc.check.nodes import Node
+
+LONGEST_BODY = 67_108_864
+_NEVER_SAFE_TO_REPEAT = ("STREAMED", "FULL_DUPLEX_STREAMED")
+
+BUFFER_FILTER = {
+    "name": "envoy.filters.http.buffer",
+    "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
+        "max_request_bytes": LONGEST_BODY,
+    },
+}
+
+
+def modes(deployment: Deployment) -> Iterator[tuple[Node, Node]]:
+    """Each ``processing_mode`` of the filter and its routes, with the message that it is in."""
+    if deployment.filter.present:
+        yield deployment.filter, deployment.filter.at("processing_mode")
+    name = deployment.entry.at("name").text
+    for route in deployment.routes:
+        overrides = route.per_filter(name).at("overrides")
+        if overrides.at("processing_mode").present:
+            yield overrides, overrides.at("processing_mode")
+
+
+def body_mode(deployment: Deployment) -> Node:
+    """The filter's request body mode."""
+    return deployment.filter.at("processing_mode", "request_body_mode")
+
+
+@rule(
+    "request-headers-skipped",
+    Severity.ERROR,
+    why="The router gets to know of a request by its headers; without them it cannot tell the API "
+    "or the pool, and has no place for its answer.",
+    cure="Write request_header_mode: SEND.",
+)
+def _request_headers_skipped(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        if mode.at("request_header_mode").text == "SKIP":
+            yield Problem(
+                mode.at("request_header_mode"),
+                "request_header_mode is SKIP",
+                edits=_set(owner, "request_header_mode", "SEND"),
+            )
+
+
+@rule(
+    "body-not-sent",
+    Severity.ERROR,
+    why="The router never sees a prompt, and routes by load alone.",
+    cure="Write request_body_mode: BUFFERED_PARTIAL.",
+)
+def _body_not_sent(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        body = mode.at("request_body_mode")
+        if not body.present or body.text == "NONE":
+            message = "request_body_mode is NONE" if body.present else "no request_body_mode"
+            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
+            yield Problem(body, message, edits=edits)
+
+
+@rule(
+    "body-after-headers",
+    Severity.ERROR,
+    why="Envoy sends no body before the headers are answered, so the choice is made without it.",
+    cure="Write request_body_mode: BUFFERED_PARTIAL, or add "
+    "send_body_without_waiting_for_header_response: true.",
+)
+def _body_after_headers(deployment: Deployment) -> Iterator[Problem]:
+    waits = not deployment.filter.at("send_body_without_waiting_for_header_response").flag
+    for owner, mode in modes(deployment):
+        body = mode.at("request_body_mode")
+        if body.text == "STREAMED" and waits:
+            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
+            yield Problem(body, "STREAMED waits for the answer to the headers", edits=edits)
+
+
+@rule(
+    "body-limit-413",
+    Severity.WARNING,
+    why="BUFFERED answers 413 to every body above the buffer limit (Envoy's default is 1 MiB), "
+    "and on Envoy 1.36 also while a router is silent.",
+    cure="Write request_body_mode: BUFFERED_PARTIAL.",
+)
+def _body_limit_413(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        body = mode.at("request_body_mode")
+        if body.text == "BUFFERED":
+            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
+            yield Problem(body, "request_body_mode is BUFFERED", edits=edits)
+
+
+@rule(
+    "full-duplex",
+    Severity.WARNING,
+    why="In FULL_DUPLEX_STREAMED a dead router is a 500 whatever failure_mode_allow says, and "
+    "a silent one hangs the client: there is no message timeout.",
+    cure="Write request_body_mode: BUFFERED_PARTIAL, unless the Gateway API Inference "
+    "Extension asks for full duplex.",
+)
+def _full_duplex(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        body = mode.at("request_body_mode")
+        if body.text == "FULL_DUPLEX_STREAMED":
+            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
+            yield Problem(body, "request_body_mode is FULL_DUPLEX_STREAMED", edits=edits)
+
+
+@rule(
+    "retries-double-bytes",
+    Severity.ERROR,
+    why="Where a router dies while a body still comes in, or trailers follow it, Envoy (1.36 "
+    "to 1.40) retries with the body's first part sent twice, at status 200: the replica gets a "
+    "broken prompt.",
+    cure="BUFFERED_PARTIAL with envoy.filters.http.buffer before the ext_proc filter is exact. "
+    "Streaming modes need routes without a retry_policy.",
+)
+def _retries_double_bytes(deployment: Deployment) -> Iterator[Problem]:
+    body = body_mode(deployment)
+    if not (policy := _retries(deployment)):
+        return
+    if body.text in _NEVER_SAFE_TO_REPEAT:
+        edits = _set(deployment.filter, "request_body_mode", "BUFFERED_PARTIAL")
+        yield Problem(body, f"{body.text} with {policy}", edits=edits)
+    elif body.text == "BUFFERED_PARTIAL" and deployment.buffer_filter is None:
+        yield Problem(
+            body,
+            f"BUFFERED_PARTIAL with {policy} and no buffer filter before it",
+            edits=_insert_buffer(deployment),
+        )
+
+
+@rule(
+    "response-headers-skipped",
+    Severity.ERROR,
+    why="The response headers tell who served and with which status: without them the router does "
+    "not know which replica has the prompt.",
+    cure="Write response_header_mode: SEND.",
+)
+def _response_headers_skipped(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        header = mode.at("response_header_mode")
+        if header.text == "SKIP":
+            edits = _set(owner, "response_header_mode", "SEND")
+            yield Problem(header, "response_header_mode is SKIP", edits=edits)
+
+
+@rule(
+    "load-ends-early",
+    Severity.ERROR,
+    why="It keeps the gRPC stream open to the response's end, at no cost per token. Without it a "
+    "request stops counting as load at its first token, and busy replicas look idle.",
+    cure="Write response_trailer_mode: SEND.",
+)
+def _load_ends_early(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        trailers = mode.at("response_trailer_mode")
+        if trailers.text != "SEND":
+            edits = _set(owner, "response_trailer_mode", "SEND")
+            yield Problem(trailers, "response_trailer_mode is not SEND", edits=edits)
+
+
+@rule(
+    "response-body-sent",
+    Severity.WARNING,
+    why="The router does not read responses; every token would go through it for nothing, and a "
+    "buffered mode would hold streamed answers back.",
+    cure="Remove response_body_mode, or write NONE.",
+)
+def _response_body_sent(deployment: Deployment) -> Iterator[Problem]:
+    for owner, mode in modes(deployment):
+        body = mode.at("response_body_mode")
+        if body.present and body.text != "NONE":
+            edits = _set(owner, "response_body_mode", "NONE")
+            yield Problem(body, f"response_body_mode is {body.text}", edits=edits)
+
+
+@rule(
+    "upgrades-held",
+    Severity.WARNING,
+    why="An upgraded connection (WebSocket) has no end of body that the buffer filter could "
+    "wait for: it hangs until a timeout.",
+    cure="Give upgrades a route of their own that matches the header `upgrade` and disables the "
+    "buffer filter by BufferPerRoute.",
+)
+def _upgrades_held(deployment: Deployment) -> Iterator[Problem]:
+    buffer = deployment.buffer_filter
+    if buffer is None or not deployment.routes_known:
+        return
+    name = buffer.at("name").text
+    if any(route.per_filter(name).at("disabled").flag for route in deployment.routes):
+        return
+    places = [deployment.manager, *(route.action for route in deployment.routes)]
+    for place in places:
+        if place.at("upgrade_configs").items:
+            yield Problem(
+                place.at("upgrade_configs"),
+                "upgrades are allowed, and the buffer filter holds them",
+            )
+
+
+def _retries(deployment: Deployment) -> str:
+    """What makes Envoy retry, in words; empty if nothing does."""
+    for route in deployment.routes:
+        policy = route.nearest("retry_policy")
+        if policy.present and policy.at("num_retries").number != 0:
+            return f"the retry policy of line {policy.line}"
+    # Istio gives routes a retry policy that nobody wrote.
+    return "Istio's own retries" if deployment.istio else ""
+
+
+def _insert_buffer(deployment: Deployment) -> tuple[Edit, ...]:
+    sequence, place = deployment.entry.parent, deployment.entry.key
+    if sequence is None or not sequence.is_sequence or deployment.pieces:
+        return ()
+    return insert(sequence, int(place), BUFFER_FILTER)
+
+
+def _set(owner: Node, name: str, value: str) -> tuple[Edit, ...]:
+    return assign(owner, ("processing_mode", name), value)
