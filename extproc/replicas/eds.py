@@ -57,7 +57,8 @@ class EdsFeed:
             try:
                 await asyncio.wait_for(channel.channel_ready(), self._connect_s)
             except TimeoutError:
-                raise SourceError(f"no control plane answers at {self._address}") from None
+                trust = ", or its certificate is not trusted" if self._target.tls else ""
+                raise SourceError(f"no control plane answers at {self._address}{trust}") from None
             try:
                 await self._talk(self._method(channel)(), sink)
             except grpc.aio.AioRpcError as error:

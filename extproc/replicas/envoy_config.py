@@ -14,6 +14,10 @@ from extproc.replicas.target import NODE, EdsTarget, Family
 _CLUSTER = "envoy.config.cluster.v3.Cluster"
 _ASSIGNMENT = "envoy.config.endpoint.v3.ClusterLoadAssignment"
 _NEEDED = ("name", "type", "load_assignment", "dns_lookup_family")
+_KINDS = {number: name for name, number in cluster_pb2.Cluster.DiscoveryType.items()}
+_FAMILIES = {
+    number: Family(name.lower()) for name, number in cluster_pb2.Cluster.DnsLookupFamily.items()
+}
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -68,44 +72,43 @@ def find(config: Any, name: str) -> Place:
     path = _path(_get(_get(config, "dynamic_resources"), "cds_config"))
     if path:
         return InFile(path, name)
-    known = [str(each.get("name")) for each in _get(_get(config, "static_resources"), "clusters")]
+    known = [_text(each, "name") for each in _list(_get(config, "static_resources"), "clusters")]
     there = f"there are {', '.join(known)}" if known else "there is none"
     raise SourceError(f"no cluster {name!r}: {there}")
 
 
 def _place(config: Json, cluster: Json, name: str) -> Place:
     message = _parsed({key: _get(cluster, key) for key in _NEEDED}, cluster_pb2.Cluster())
-    kind = cluster_pb2.Cluster.DiscoveryType.Name(message.type)
+    kind = _KINDS.get(message.type, f"of type {message.type}")
     if _get(cluster, "cluster_type") or kind not in {"STATIC", "STRICT_DNS", "EDS"}:
-        kind = _get(_get(cluster, "cluster_type"), "name") or kind
+        kind = _text(_get(cluster, "cluster_type"), "name") or kind
         raise SourceError(f"cluster {name!r} is {kind}: use STATIC, STRICT_DNS or EDS")
     if kind == "EDS":
         return _eds(config, _get(cluster, "eds_cluster_config"), name)
-    lookup = cluster_pb2.Cluster.DnsLookupFamily.Name(message.dns_lookup_family)
-    family = Family(lookup.lower()) if kind == "STRICT_DNS" else None
+    family = _FAMILIES.get(message.dns_lookup_family) if kind == "STRICT_DNS" else None
     return Hosts(list(hosts_of(message.load_assignment)), family)
 
 
 def _eds(config: Json, eds: Json, cluster: str) -> Place:
-    name = _get(eds, "service_name") or cluster
+    name = _text(eds, "service_name") or cluster
     source = _get(eds, "eds_config")
     path = _path(source)
     if path:
         return InFile(path, name)
-    ads = "ads" in source
+    ads = isinstance(source, Mapping) and "ads" in source
     api = _get(_get(config, "dynamic_resources"), "ads_config") if ads else None
     api = api or _get(source, "api_config_source")
-    kind = _get(api, "api_type")
+    kind = _text(api, "api_type")
     if kind not in {"GRPC", "DELTA_GRPC", "AGGREGATED_GRPC", "AGGREGATED_DELTA_GRPC"}:
         raise SourceError(f"the EDS of cluster {cluster!r} is neither a file nor gRPC")
     host, port = _control_plane(config, api)
-    node = str(_get(_get(config, "node"), "id") or NODE)
+    node = _text(_get(config, "node"), "id") or NODE
     return EdsTarget(host, port, name, delta="DELTA" in kind, ads=ads, node=node)
 
 
 def _control_plane(config: Json, api: Json) -> tuple[str, int]:
-    services = _get(api, "grpc_services") or [{}]
-    name = _get(_get(services[0], "envoy_grpc"), "cluster_name")
+    service = next(iter(_list(api, "grpc_services")), {})
+    name = _text(_get(service, "envoy_grpc"), "cluster_name")
     for cluster in _clusters(config, name):
         if _get(cluster, "transport_socket"):
             raise SourceError(
@@ -118,23 +121,21 @@ def _control_plane(config: Json, api: Json) -> tuple[str, int]:
 
 
 def _clusters(config: Json, name: str) -> Iterator[Json]:
-    for cluster in _get(_get(config, "static_resources"), "clusters") or ():
-        if isinstance(cluster, Mapping) and cluster.get("name") == name:
+    for cluster in _list(_get(config, "static_resources"), "clusters"):
+        if cluster.get("name") == name:
             yield cluster
     yield from _resources(config, _CLUSTER, "name", name)
 
 
 def _resources(config: Json, kind: str, key: str, name: str) -> Iterator[Json]:
-    for resource in _get(config, "resources") or ():
-        if not isinstance(resource, Mapping):
-            continue
-        inner = resource.get("resource", resource)  # in a wrapper that has a version and a name
-        if str(inner.get("@type", "")).endswith(f"/{kind}") and _get(inner, key) == name:
+    for resource in _list(config, "resources"):
+        inner = _get(resource, "resource") or resource  # of a wrapper with version and name
+        if _text(inner, "@type").endswith(f"/{kind}") and _text(inner, key) == name:
             yield {field: value for field, value in inner.items() if field != "@type"}
 
 
 def _path(source: Json) -> str:
-    return _get(source, "path") or _get(_get(source, "path_config_source"), "path") or ""
+    return _text(source, "path") or _text(_get(source, "path_config_source"), "path")
 
 
 def _get(mapping: Any, key: str) -> Any:
@@ -144,6 +145,17 @@ def _get(mapping: Any, key: str) -> Any:
     first, *rest = key.split("_")
     camel = first + "".join(word.capitalize() for word in rest)
     return mapping.get(key) or mapping.get(camel) or {}
+
+
+def _text(mapping: Any, key: str) -> str:
+    value = _get(mapping, key)
+    return value if isinstance(value, str) else ""
+
+
+def _list(mapping: Any, key: str) -> list[Json]:
+    value = _get(mapping, key)
+    items = value if isinstance(value, list) else []
+    return [each for each in items if isinstance(each, Mapping)]
 
 
 def _parsed(value: Json, message: Any) -> Any:
