@@ -23,8 +23,11 @@ from extproc.lab.simulator.study import Outcome
 INK = "#1f2328"
 """Colour of text and axes; in SVG it becomes that of the text around."""
 
-MAX_LINES = 16
+MAX_LINES = 12
 """Replicas that have a line each; of more a band is drawn."""
+
+WIDE = 200
+"""From the shortest to the longest time: beyond, fewer of them are written at the axis."""
 
 COLUMNS = 3
 """Panels side by side."""
@@ -121,7 +124,9 @@ def _times(findings: Findings) -> Chart:
         ylabel="% of requests",
         ylim=(0, 101),
     )
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    first, last = axes.get_xlim()
+    steps = (1, 2, 5) if last / first < WIDE else (1, 3)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
     _legend(axes)
@@ -180,8 +185,9 @@ def _loads(findings: Findings) -> Chart:
         row = outcome.row
         panel.set_title(f"{row.strategy}\n{row.share_min:.1%} to {row.share_max:.1%} of requests")
     grid[0, 0].set_ylim(0, grid[0, 0].get_ylim()[1] * 1.03)
-    for panel in grid.flat[count:]:
+    for above, panel in zip(grid.flat[count - columns :], grid.flat[count:], strict=False):
         panel.set_axis_off()
+        above.tick_params(labelbottom=True)
     figure.supxlabel(f"time since the start, {unit}", fontsize=10)
     figure.supylabel("requests in flight at a replica", fontsize=10)
     shares = ", ".join(
