@@ -27,6 +27,7 @@ WAITING = 10_000
 """Lines that may wait to be written; those that come on top are dropped."""
 
 _PAUSE_S = 0.2
+_PATIENCE_S = 5.0
 _AT_ONCE = 4
 _BREATH_S = 0.0005
 """The writer makes so many lines, in about a tenth of a millisecond, and then lets requests on."""
@@ -100,11 +101,11 @@ class DecisionLog:
             self._waiting.append(entry)
 
     def close(self) -> None:
-        """Write what is queued, and end. Waits for the disk."""
+        """Write what is queued, and end. Waits for the disk, but not for one that hangs."""
         self._ending.set()
         if self._writer.is_alive():
-            self._writer.join()
-        if self._file >= 0:
+            self._writer.join(_PATIENCE_S)
+        if self._file >= 0 and not self._writer.is_alive():
             os.close(self._file)
             self._file = -1
 

@@ -88,6 +88,27 @@ def test_a_bad_trace_is_told(tmp_path: Path) -> None:
     assert "line 1: not a JSON object" in result.output
 
 
+def test_a_decision_log(tmp_path: Path) -> None:
+    file, rows = tmp_path / "decisions.jsonl", tmp_path / "rows.json"
+    line = {"total_tokens": 100, "tokens": [64], "hashes": ["0a"]}
+    file.write_text(
+        "".join(
+            json.dumps({"timestamp": 1000 * number, "pool": pool, **line}) + "\n"
+            for number, pool in enumerate(["llm", "gold", "llm"])
+        )
+    )
+    arguments = ["simulate", str(file), "--jobs", "1", "--replicas", "1"]
+    arguments += ["--strategies", "kv_aware", "--output-tokens", "5", "--json", str(rows)]
+    mixed = CliRunner().invoke(app, arguments)
+    assert mixed.exit_code == 1
+    assert "choose one with --pool" in mixed.output
+
+    result = CliRunner().invoke(app, [*arguments, "--pool", "llm"])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(rows.read_text())["rows"]
+    assert (row["requests"], row["hit_rate"]) == (2, 64 / 200)
+
+
 def test_percentiles_lie_between_neighbours() -> None:
     assert percentile([1.0], 90) == 1.0
     assert percentile([0.0, 10.0], 90) == 9.0
