@@ -1,5 +1,7 @@
 """What all exchanges of a process share."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -7,6 +9,8 @@ from extproc.affinity import MemoryStore
 from extproc.pool_settings import PoolSettings, SettingError, parse
 from extproc.processing import BodyMode, RequestHead
 from extproc.prompt.model import Unreadable
+from extproc.replicas.source import SUBSET_KEY
+from extproc.replicas.watch import State
 from extproc.server.router import Router, new_incarnation, pool_name, problem_of
 
 
@@ -65,6 +69,26 @@ def test_observed_pools_are_bounded() -> None:
         one.source(f"pool {number}", head(), PoolSettings())
 
     assert one.source("first", head(), PoolSettings()) is not first
+
+
+async def test_where_members_come_from() -> None:
+    one = router()
+    url = "dns://10.0.0.7:80"
+    discovered = PoolSettings(discovery=url)
+    hint = head()._replace(metadata={"envoy.lb.subset_hint": {SUBSET_KEY: "10.0.0.1:80"}})
+    both = PoolSettings(discovery=url, replicas=("10.0.0.2:80",))
+
+    assert one.source("llm", hint, both).name == "subset"
+    assert one.source("llm", head(), both).name == "static"
+    assert one.discovery.statuses() == {}
+    assert one.source("llm", head(), discovered).name == "dns"
+    assert one.source("llm", head(), discovered) is one.source("llm", head(), discovered)
+    assert one.source("llm", head(), PoolSettings()).name == "observed"
+    async with asyncio.timeout(20):
+        while one.discovery.statuses()["llm"].state is not State.OK:
+            await asyncio.sleep(0.01)
+    assert one.source("llm", head(), discovered).candidates().addresses == ("10.0.0.7:80",)
+    await one.discovery.close()
 
 
 def test_the_pools_name() -> None:
