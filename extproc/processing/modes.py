@@ -1,6 +1,6 @@
 """What each body mode demands, as tables."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
@@ -19,6 +19,8 @@ class Until(Enum):
     PREFIX = auto()
     """Enough of a stream of chunks; the headers' reply is held back until then."""
 
+    __hash__ = object.__hash__  # members are keys; Enum's own hash is a call of Python code
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -35,7 +37,7 @@ class Rules:
 
     mode: BodyMode
     until: Until
-    answer: Callable[[Piece], Iterator[Any]] = acknowledge
+    answer: Callable[[Piece], Sequence[Any]] = acknowledge
     whole: bool = False
     release: bool = False
 

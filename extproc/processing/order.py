@@ -12,6 +12,8 @@ class Place(Enum):
     BODY = auto()
     END = auto()
 
+    __hash__ = object.__hash__  # members are keys; Enum's own hash is a call of Python code
+
 
 class Part(Enum):
     """What a message is, whatever its direction."""
@@ -19,6 +21,8 @@ class Part(Enum):
     HEADERS = auto()
     BODY = auto()
     TRAILERS = auto()
+
+    __hash__ = object.__hash__
 
 
 PART = {

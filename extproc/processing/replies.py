@@ -3,15 +3,16 @@
 Replies without content are built once and shared: nobody may change a message of this module.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from extproc.processing.events import Choice
+from extproc.processing.events import Choice, Reply
 
 DESTINATION = "x-gateway-destination-endpoint"
 """Header and metadata field by which Envoy's ``override_host`` policy picks the replica."""
@@ -33,6 +34,8 @@ class Kind(StrEnum):
     RESPONSE_HEADERS = "response_headers"
     RESPONSE_BODY = "response_body"
     RESPONSE_TRAILERS = "response_trailers"
+
+    __hash__ = str.__hash__  # members are keys; Enum's own hash is a call of Python code
 
 
 class Piece(NamedTuple):
@@ -57,37 +60,42 @@ def _empty(kind: Kind) -> Any:
     return message
 
 
-_EMPTY = {kind: _empty(kind) for kind in Kind}
+_EMPTY = {kind: (_empty(kind),) for kind in Kind}
+
+ACKNOWLEDGED = {kind: Reply(message) for kind, (message,) in _EMPTY.items()}
+"""The event that sends what ``acknowledge`` gives."""
 
 
-def acknowledge(piece: Piece) -> Iterator[Any]:
+def acknowledge(piece: Piece) -> Sequence[Any]:
     """The empty reply of the kind that Envoy waits for."""
-    yield _EMPTY[piece.kind]
+    return _EMPTY[piece.kind]
 
 
-def echo(piece: Piece) -> Iterator[Any]:
+def echo(piece: Piece) -> Sequence[Any]:
     """The body itself in chunks of at most ``ECHO_LIMIT`` bytes, its end on the last one only.
 
     Envoy drops the body in full-duplex mode and forwards what comes back, in as many messages as
     the server likes: none for an empty chunk that is not the end.
     """
     body, last = piece.body, max(len(piece.body) - 1, 0) // ECHO_LIMIT * ECHO_LIMIT
+    messages: list[Any] = []
     if not body and not piece.end:
-        return
+        return messages
     for start in range(0, last + 1, ECHO_LIMIT):
         message = pb.ProcessingResponse()
         chunk = getattr(message, piece.kind).response.body_mutation.streamed_response
         chunk.body = body[start : start + ECHO_LIMIT]  # the whole of a short body is not copied
         chunk.end_of_stream = piece.end and start == last
-        yield message
+        messages.append(message)
+    return messages
 
 
-def mirror(piece: Piece) -> Iterator[Any]:
+def mirror(piece: Piece) -> Sequence[Any]:
     """The body message as it came: gRPC mode has one per gRPC message, which must not be cut."""
     message = pb.ProcessingResponse()
     chunk = getattr(message, piece.kind).response.body_mutation.streamed_response
     chunk.MergeFromString(piece.envelope.SerializeToString())  # the same fields, the same numbers
-    yield message
+    return [message]
 
 
 _OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
@@ -111,9 +119,29 @@ def decide(reply: Any, kind: Kind, choice: Choice, *, release: bool = False) -> 
         release: Whether to ask Envoy not to send the body, in reply to headers. Envoy follows
             with ``allow_mode_override`` and takes no notice without it.
     """
-    message = pb.ProcessingResponse()
-    message.CopyFrom(reply)
-    ranked = ",".join(choice.destinations)
+    numbers: list[tuple[str, float]] = []
+    words: list[tuple[str, str]] = []
+    for name, value in choice.facts.items():
+        if isinstance(value, str):
+            words.append((name, value))
+        else:
+            numbers.append((name, value))
+    known = _decision(kind, tuple(choice.destinations), tuple(words), release)
+    message = pb.ProcessingResponse.FromString(known)
+    if reply is not _EMPTY[kind][0]:
+        message.MergeFrom(reply)
+    if numbers:
+        _write(message.dynamic_metadata, FACTS_NAMESPACE, numbers)
+    return message
+
+
+@lru_cache(maxsize=1024)
+def _decision(
+    kind: Kind, destinations: tuple[str, ...], facts: tuple[tuple[str, str], ...], release: bool
+) -> bytes:
+    """All of a decision that many requests have in common, serialized."""
+    message = _empty(kind)
+    ranked = ",".join(destinations)
     if kind is not Kind.REQUEST_TRAILERS:
         mutation = getattr(message, kind).response.header_mutation
         if ranked:
@@ -125,16 +153,17 @@ def decide(reply: Any, kind: Kind, choice: Choice, *, release: bool = False) -> 
     if release and kind is Kind.REQUEST_HEADERS:
         message.mode_override.CopyFrom(_UNREAD)
     if ranked:
-        _write(message.dynamic_metadata, LB_NAMESPACE, {DESTINATION: ranked})
-    if choice.facts:
-        _write(message.dynamic_metadata, FACTS_NAMESPACE, choice.facts)
-    return message
+        _write(message.dynamic_metadata, LB_NAMESPACE, [(DESTINATION, ranked)])
+    if facts:
+        _write(message.dynamic_metadata, FACTS_NAMESPACE, facts)
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
-def _write(metadata: Any, namespace: str, values: Mapping[str, str | float | bool]) -> None:
+def _write(metadata: Any, namespace: str, values: Iterable[tuple[str, str | float | bool]]) -> None:
     """Write a nested ``Struct``, at a third of the cost of its own ``update``."""
     fields = metadata.fields[namespace].struct_value.fields
-    for name, value in values.items():
+    for name, value in values:
         setattr(fields[name], _FIELD.get(type(value), "number_value"), value)
 
 

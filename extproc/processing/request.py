@@ -1,13 +1,13 @@
 """The request's direction of a stream: read enough, ask for a choice, answer what is owed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
 from extproc.processing.events import Choice, DecisionDue, Event, Reply, RequestHead, Violation
 from extproc.processing.modes import ASSUMED, Rules, Until, for_request, request_rules
 from extproc.processing.order import NEXT, PART, Part, Place
-from extproc.processing.replies import Kind, Piece, acknowledge, decide, mirror
+from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge, decide, mirror
 from extproc.processing.wire import content_length, head_of
 
 SLOW_START = 32 * 1024
@@ -71,6 +71,17 @@ class RequestSide:
     rides on the first of them; then each message is answered as it comes.
     """
 
+    __slots__ = (
+        "_choice",
+        "_collected",
+        "_head",
+        "_owed",
+        "_place",
+        "_readable",
+        "_rules",
+        "_state",
+    )
+
     def __init__(self, readable: Callable[[RequestHead], bool], window: int) -> None:
         self._readable = readable
         self._collected = _Collected(window)
@@ -79,7 +90,7 @@ class RequestSide:
         self._place = Place.START
         self._state = _State.READING
         self._owed: list[Piece] = []
-        self._choice: Choice | None = None
+        self._choice: Choice | None = None  # until it has been sent
 
     def configure(self, config: Any) -> None:
         """Take the modes from the ``ProtocolConfiguration`` of the first message, or None."""
@@ -97,7 +108,9 @@ class RequestSide:
             self._collected.ended = True
             # The echo tells the end once: Envoy takes a second one for a protocol error.
             piece = piece._replace(end=part is Part.BODY and before is not Place.END)
-        if self._state is _State.SETTLED or self._at_once(part):
+        if self._state is _State.SETTLED or (
+            part is Part.HEADERS and self._rules.until is Until.MESSAGE
+        ):
             events += self._answers(piece)
         else:
             self._owed.append(piece)
@@ -127,9 +140,10 @@ class RequestSide:
     @property
     def patience(self) -> float | None:
         """Seconds after the last message at which ``idle`` is due; None: never."""
+        if self._rules.until is not Until.PREFIX or self._state is not _State.READING:
+            return None
         received = self._collected.received
-        waiting = self._state is _State.READING and self._rules.until is Until.PREFIX
-        if not waiting or not received:
+        if not received:
             return None
         return PATIENCE_BELOW if received < SLOW_START else PATIENCE_ABOVE
 
@@ -154,19 +168,19 @@ class RequestSide:
             return Piece(kind), ended
         return Piece(kind, body, envelope=envelope if self._rules.answer is mirror else None), ended
 
-    def _at_once(self, part: Part) -> bool:
-        return self._rules.until is Until.MESSAGE and part is Part.HEADERS
-
     def _due(self, head: RequestHead) -> DecisionDue:
         self._state = _State.DUE
         collected = self._collected
         return DecisionDue(head, collected.take(), collected.complete(whole=self._rules.whole))
 
-    def _answers(self, piece: Piece) -> Iterator[Reply]:
-        answer = self._rules.answer if piece.kind is Kind.REQUEST_BODY else acknowledge
-        for message in answer(piece):
-            choice, self._choice = self._choice, None
-            yield Reply(message if choice is None else self._decision(message, piece, choice))
-
-    def _decision(self, message: Any, piece: Piece, choice: Choice) -> Any:
-        return decide(message, piece.kind, choice, release=self._rules.release)
+    def _answers(self, piece: Piece) -> Sequence[Reply]:
+        choice, kind = self._choice, piece.kind
+        answer = self._rules.answer if kind is Kind.REQUEST_BODY else acknowledge
+        if choice is None and answer is acknowledge:
+            return (ACKNOWLEDGED[kind],)
+        messages = answer(piece)
+        if choice is None or not messages:
+            return [Reply(message) for message in messages]
+        self._choice = None
+        first = decide(messages[0], kind, choice, release=self._rules.release)
+        return [Reply(first), *map(Reply, messages[1:])]

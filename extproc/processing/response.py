@@ -5,12 +5,14 @@ from typing import Any
 from extproc.processing.events import Event, Reply, ResponseEnded, Violation
 from extproc.processing.modes import ASSUMED, response_rules
 from extproc.processing.order import NEXT, PART, Part, Place
-from extproc.processing.replies import Kind, Piece, acknowledge
-from extproc.processing.wire import attributes_of, headers_of, responded_of
+from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge
+from extproc.processing.wire import HeaderView, attributes_of, responded_of
 
 
 class ResponseSide:
     """Responses in; acknowledgements, one ``Responded`` and one ``ResponseEnded`` out."""
+
+    __slots__ = ("_answer", "_ended", "_place", "_responded")
 
     def __init__(self) -> None:
         self._answer = ASSUMED.answer
@@ -35,7 +37,7 @@ class ResponseSide:
         # Some versions send no headers of their own replies: the attributes may come later.
         if not self._responded and (part is Part.HEADERS or message.attributes):
             self._responded = True
-            headers = headers_of(message.response_headers.headers)
+            headers = HeaderView(message.response_headers.headers)
             events.append(responded_of(attributes_of(message), headers))
         if ended:
             self._place = Place.END
@@ -43,8 +45,10 @@ class ResponseSide:
         if ended and not self._ended:
             self._ended = True
             events.append(ResponseEnded())
-        answer = self._answer if part is Part.BODY else acknowledge
-        events += map(Reply, answer(piece))
+        if part is not Part.BODY or self._answer is acknowledge:
+            events.append(ACKNOWLEDGED[kind])
+        else:
+            events += map(Reply, self._answer(piece))
         return events
 
 

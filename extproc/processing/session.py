@@ -10,7 +10,8 @@ from extproc.processing.response import ResponseSide
 
 DEFAULT_WINDOW = 512 * 1024
 
-_KIND = {kind.value: kind for kind in Kind}
+_KIND: dict[str | None, Kind] = {kind.value: kind for kind in Kind}
+_NOBODY = Choice()
 _REQUEST_KINDS = {Kind.REQUEST_HEADERS, Kind.REQUEST_BODY, Kind.REQUEST_TRAILERS}
 
 
@@ -28,6 +29,8 @@ class Session:
         window: Most bytes of a body that are looked at.
     """
 
+    __slots__ = ("_configured", "_request", "_response")
+
     def __init__(
         self, *, readable: Callable[[RequestHead], bool], window: int = DEFAULT_WINDOW
     ) -> None:
@@ -43,14 +46,17 @@ class Session:
             ``ResponseEnded`` in a session's life.
         """
         events = [] if self._configured else self._configure(message)
-        kind = _KIND.get(message.WhichOneof("request") or "")
+        kind = _KIND.get(message.WhichOneof("request"))
         if kind is None:
-            return [*events, Violation("message without content")]
-        if kind in _REQUEST_KINDS:
-            return events + self._request.receive(kind, message)
-        # A response before the choice is Envoy's own (a timeout, a body too large): choosing is
-        # moot, and nothing of the request may stay unanswered.
-        return events + self.abandon() + self._response.receive(kind, message)
+            events.append(Violation("message without content"))
+        elif kind in _REQUEST_KINDS:
+            events += self._request.receive(kind, message)
+        else:
+            # A response before the choice is Envoy's own (a timeout, a body too large): choosing
+            # is moot, and nothing of the request may stay unanswered.
+            events += self.abandon()
+            events += self._response.receive(kind, message)
+        return events
 
     def idle(self) -> list[Event]:
         """Tell that nothing came for ``patience`` seconds."""
@@ -69,7 +75,7 @@ class Session:
 
         May be called at any time; after a choice it does nothing.
         """
-        return self._request.settle(Choice())
+        return self._request.settle(_NOBODY)
 
     @property
     def patience(self) -> float | None:

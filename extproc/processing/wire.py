@@ -3,7 +3,7 @@
 import math
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +28,38 @@ def headers_of(header_map: Any) -> Headers:
     return headers
 
 
+class HeaderView(Mapping[str, Sequence[str]]):
+    """What ``headers_of`` reads, but only as far as somebody looks.
+
+    Args:
+        header_map: The message; it must not change.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, header_map: Any) -> None:
+        self._headers = header_map.headers
+
+    def __getitem__(self, name: str) -> Sequence[str]:
+        """All values of a header, in order of arrival."""
+        values = [_value(header) for header in self._headers if header.key.lower() == name]
+        if not values:
+            raise KeyError(name)
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, each once."""
+        return iter(dict.fromkeys(header.key.lower() for header in self._headers))
+
+    def __len__(self) -> int:
+        """How many names."""
+        return sum(1 for _ in self)
+
+
+def _value(header: Any) -> str:
+    return header.raw_value.decode("utf-8", "surrogateescape") or str(header.value)
+
+
 def struct_of(struct: Any) -> dict[str, Any]:
     """A ``google.protobuf.Struct`` as a plain dictionary; numbers stay doubles."""
     return {name: _plain(value) for name, value in struct.fields.items()}
@@ -50,8 +82,13 @@ def attributes_of(message: Any) -> dict[str, Any]:
     """
     attributes: dict[str, Any] = {}
     for struct in message.attributes.values():
-        attributes.update(struct_of(struct))
+        for name, value in struct.fields.items():
+            kind = value.WhichOneof("kind")
+            attributes[name] = getattr(value, kind) if kind in _SCALARS else _plain(value)
     return attributes
+
+
+_SCALARS = frozenset({"string_value", "number_value", "bool_value"})
 
 
 def metadata_of(message: Any) -> dict[str, dict[str, Any]]:
@@ -66,24 +103,24 @@ def head_of(message: Any, mode: BodyMode) -> RequestHead:
     """The head of a request, from the first ``ProcessingRequest`` of its stream."""
     headers = message.request_headers
     return RequestHead(
-        headers=headers_of(headers.headers),
-        attributes=attributes_of(message),
-        metadata=metadata_of(message),
-        mode=mode,
-        end_of_stream=headers.end_of_stream,
+        headers_of(headers.headers),
+        attributes_of(message),
+        metadata_of(message),
+        mode,
+        headers.end_of_stream,
     )
 
 
 def responded_of(attributes: Mapping[str, Any], headers: Mapping[str, Sequence[str]]) -> Responded:
     """What the response's attributes and headers tell of who served, and how."""
-    status = headers.get(":status", ())
+    get, status = attributes.get, headers.get(":status")
     return Responded(
-        address=canonical_address(_text(attributes.get("upstream.address"))),
-        attempts=_whole(attributes.get("upstream.request_attempt_count")),
-        status=_digits(status[0]) if status else _whole(attributes.get("response.code")),
-        flags=_whole(attributes.get("response.flags")),
-        details=_text(attributes.get("response.code_details")),
-        headers=headers,
+        canonical_address(_text(get("upstream.address"))),
+        _whole(get("upstream.request_attempt_count")),
+        _digits(status[0]) if status else _whole(get("response.code")),
+        _whole(get("response.flags")),
+        _text(get("response.code_details")),
+        headers,
     )
 
 
