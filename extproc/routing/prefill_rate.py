@@ -24,8 +24,9 @@ _GAIN = 0.2
 _SHORT = 0.1
 """The quantile that stands for the short ones."""
 
-_APART = 300
-"""Tokens by which the many must exceed the few in the mean: else there is no slope to see."""
+_APART = 1500
+"""Tokens by which the many must exceed the few in the mean. Else there is no slope to see, or only
+that of short prompts, which says little of what a queue takes: they cost more by the token."""
 
 _FLAT, _STEEP = 1 / 500_000, 1 / 500
 """Seconds per token between which the slope is sought."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from extproc.lab.replica.cache import BLOCK_TOKENS, BYTES_PER_TOKEN
 from extproc.prompt.checkpoints import checkpoint_positions
@@ -88,7 +87,8 @@ class Blocks:
         return shared + list(self.fresh(tokens // BLOCK_TOKENS - len(shared)))
 
 
-_NAMELESS = count(1 << 64)
+_NAMELESS = 1 << 64
+"""Beyond all ids of blocks."""
 
 
 def fingerprint(call: Call, *, prefix_length: int = 4096) -> Fingerprint:
@@ -120,5 +120,5 @@ def fingerprint(call: Call, *, prefix_length: int = 4096) -> Fingerprint:
 def head_key(call: Call, size: int) -> bytes:
     """16 bytes that stand for the first ``size`` bytes of a prompt, to the end of a block."""
     blocks = min(-(-size // BLOCK_BYTES), call.prompt_tokens // BLOCK_TOKENS, len(call.chain))
-    value = call.chain[blocks - 1] if blocks else next(_NAMELESS)
+    value = call.chain[blocks - 1] if blocks else _NAMELESS + call.number
     return value.to_bytes(16, "little")

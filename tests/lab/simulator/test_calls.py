@@ -31,7 +31,7 @@ def test_a_fingerprint_has_the_checkpoints_of_as_many_bytes() -> None:
 
 
 def test_prompts_without_a_whole_block_are_all_different() -> None:
-    first, second = (fingerprint(Call(0.0, (), 10, 1)) for _ in range(2))
+    first, second = (fingerprint(Call(0.0, (), 10, 1, number=number)) for number in range(2))
     assert first.tie != second.tie
     assert first.hashes == ()
 
