@@ -15,6 +15,7 @@ _ELSEWHERE = {
     "serve": ("extproc.server.command", "Serve Envoy until SIGTERM."),
     "demo": ("extproc.lab.cli", "Envoy, two routers and seven replicas: compare the strategies."),
     "check": ("extproc.check.command", "Name what is wrong in an Envoy configuration."),
+    "init": ("extproc.check.command", "Put the router into an Envoy configuration."),
     "simulate": (
         "extproc.lab.simulator.command",
         "Compare routing policies on a trace or a workload, in virtual time.",

@@ -11,7 +11,12 @@ import typer
 
 from extproc.check.checking import Checked, check, mend
 from extproc.check.findings import RULES, Finding, Severity
+from extproc.check.installing import InstallError, install
 from extproc.check.nodes import UnreadableError
+from extproc.routing import Mode
+from extproc.settings import split_host_port
+
+DEFAULT_ROUTER = "127.0.0.1:9002"
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -65,6 +70,65 @@ def _check(
     else:
         _print(checked)
     raise typer.Exit(1 if checked.findings else 0)
+
+
+@app.command(name="init")
+def _init(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…",
+            help="Envoy's YAML or JSON: a bootstrap, or the files with listeners, routes and "
+            "clusters.",
+        ),
+    ],
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The cluster of the model servers; needed if there are several."
+        ),
+    ] = "",
+    router: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A router's address; may be given several times."),
+    ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="`shadow` decides and counts, but leaves the choice to Envoy.")
+    ] = Mode.ENFORCE,
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the files instead of printing the diff only.")
+    ] = False,
+) -> None:
+    """Put the router's filter and cluster into an Envoy configuration, and show the diff.
+
+    Comments and order stay. Routes to other clusters are kept from the router. A second run changes
+    nothing.
+    """
+    texts = {path: text_of(path) for path in files}
+    try:
+        routers = [split_host_port(address) for address in router or [DEFAULT_ROUTER]]
+    except ValueError as error:
+        raise _unreadable(f"--router: {error}") from None
+    try:
+        changed = install(texts, replicas=cluster, routers=routers, mode=mode.value)
+    except (UnreadableError, InstallError) as error:
+        raise _unreadable(str(error)) from None
+    typer.echo(diff(texts, changed), nl=False)
+    changes = [path for path in texts if texts[path] != changed[path]]
+    if write:
+        for path in changes:
+            Path(path).write_text(changed[path], encoding="utf-8")
+    _say_what_was_done(changes, written=write)
+    _print_left(changed)
+
+
+def _say_what_was_done(changes: list[str], *, written: bool) -> None:
+    if not changes:
+        typer.echo("nothing to change: the router is in it", err=True)
+    elif written:
+        typer.echo(f"written: {', '.join(changes)}", err=True)
+    else:
+        typer.echo("no file was changed: --write does it", err=True)
 
 
 def text_of(path: str) -> str:
@@ -124,13 +188,16 @@ def _print_one(finding: Finding) -> None:
 
 
 def _print_fixes(texts: Mapping[str, str], checked: Checked) -> None:
-    mended = mend(texts)
+    mended = mend(texts) if checked.findings else texts
     typer.echo(diff(texts, mended), nl=False)
-    left = check(mended).findings if checked.findings else []
-    for finding in left:
+    _print_left(mended)
+
+
+def _print_left(texts: Mapping[str, str]) -> None:
+    for finding in check(texts).findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
         typer.echo(
-            f"left to you, {place} (after the corrections): {finding.message} [{finding.rule}]\n"
+            f"left to you, {place} (lines as corrected): {finding.message} [{finding.rule}]\n"
             f"    cure: {finding.cure}",
             err=True,
         )

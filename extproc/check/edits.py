@@ -85,17 +85,22 @@ def insert(sequence: Node, index: int, value: Any) -> tuple[Edit, ...]:
 
 
 def remove_field(node: Node) -> tuple[Edit, ...]:
-    """Take a field out of a block mapping, with the lines that it has for itself."""
+    """Take a field out of a mapping that has others, with the lines that it has for itself."""
     source, raw, parent = node.source, node.raw, node.parent
-    if not source.editable or raw is None or parent is None or parent.raw is None:
+    if not source.editable or raw is None or parent is None or len(parent.fields) < 2:
         return ()
-    start = source.starts[node.mark.line]
-    if getattr(parent.raw, "flow_style", True) or len(parent.fields) < 2:
-        return ()
-    if source.text[start : source.offset(node.mark)].strip():  # behind the dash of an item
-        return ()
-    end = source.text.find("\n", _end(node, raw))
-    return (Edit(source.path, start, end + 1 or len(source.text), ""),)
+    assert isinstance(parent.raw, yaml.MappingNode)
+    entries = parent.raw.value
+    place = next(number for number, (_, value) in enumerate(entries) if value is raw)
+    start, end = source.offset(node.mark), _end(node, raw, entries[place][0])
+    line = source.starts[node.mark.line]
+    if not parent.raw.flow_style and not source.text[line:start].strip():
+        end = source.text.find("\n", end)
+        return (Edit(source.path, line, end + 1 or len(source.text), ""),)
+    if place + 1 < len(entries):  # in flow style, or behind the dash of an item
+        return (Edit(source.path, start, source.offset(entries[place + 1][0].start_mark), ""),)
+    before = _end(parent, entries[place - 1][1], entries[place - 1][0])
+    return (Edit(source.path, before, end, ""),)
 
 
 def _add_field(node: Node, name: str, value: Any) -> tuple[Edit, ...]:

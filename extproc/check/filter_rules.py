@@ -11,8 +11,8 @@ from extproc.check.nodes import Node
 MESSAGE_TIMEOUT = "1s"
 _SHORTEST_S, _LONGEST_S = 0.2, 5.0
 
-_REQUEST_ATTRIBUTES = ["xds.cluster_name", "xds.route_name"]
-_OTHER_RESPONSE_ATTRIBUTES = [
+REQUEST_ATTRIBUTES = ["xds.cluster_name", "xds.route_name"]
+OTHER_RESPONSE_ATTRIBUTES = [
     "upstream.request_attempt_count",
     "response.code_details",
     "response.flags",
@@ -117,8 +117,8 @@ def _attributes_missing(deployment: Deployment) -> Iterator[Problem]:
     if not deployment.filter.present:
         return
     for name, wanted in (
-        ("request_attributes", _REQUEST_ATTRIBUTES),
-        ("response_attributes", _OTHER_RESPONSE_ATTRIBUTES),
+        ("request_attributes", REQUEST_ATTRIBUTES),
+        ("response_attributes", OTHER_RESPONSE_ATTRIBUTES),
     ):
         attributes = deployment.filter.at(name)
         if missing := [each for each in wanted if each not in attributes.texts()]:

@@ -266,11 +266,12 @@ def runs(entry: Node, route: Route) -> bool:
 
 def _ours(processors: list[Node]) -> list[Node]:
     """Those with our settings or our name; where nobody has them, all."""
-    marked = [node for node in processors if _is_marked(node)]
+    marked = [node for node in processors if is_marked(node)]
     return marked or processors
 
 
-def _is_marked(processor: Node) -> bool:
+def is_marked(processor: Node) -> bool:
+    """Whether a filter has our settings or calls a cluster of our name."""
     service = processor.at("grpc_service")
     keys = [item.at("key").text for item in service.at("initial_metadata").items]
     name = service.at("envoy_grpc", "cluster_name").text

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from extproc.check.edits import Edit, assign, insert
 from extproc.check.findings import Problem, Severity, rule
-from extproc.check.layout import Deployment
-from extproc.check.nodes import Node
+from extproc.check.layout import Deployment, Route
+from extproc.check.nodes import Node, camel
 
 LONGEST_BODY = 67_108_864
 _NEVER_SAFE_TO_REPEAT = ("STREAMED", "FULL_DUPLEX_STREAMED")
@@ -16,6 +16,11 @@ BUFFER_FILTER = {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
         "max_request_bytes": LONGEST_BODY,
     },
+}
+
+BUFFER_OFF = {
+    "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.BufferPerRoute",
+    "disabled": True,
 }
 
 
@@ -186,25 +191,57 @@ def _response_body_sent(deployment: Deployment) -> Iterator[Problem]:
 @rule(
     "upgrades-held",
     Severity.WARNING,
-    why="An upgraded connection (WebSocket) has no end of body that the buffer filter could "
-    "wait for: it hangs until a timeout.",
+    why="An upgraded connection (WebSocket) has no end of body that the buffer filter could wait "
+    "for: it hangs until a timeout.",
     cure="Give upgrades a route of their own that matches the header `upgrade` and disables the "
     "buffer filter by BufferPerRoute.",
 )
 def _upgrades_held(deployment: Deployment) -> Iterator[Problem]:
     buffer = deployment.buffer_filter
-    if buffer is None or not deployment.routes_known:
+    if buffer is None:
         return
     name = buffer.at("name").text
-    if any(route.per_filter(name).at("disabled").flag for route in deployment.routes):
-        return
-    places = [deployment.manager, *(route.action for route in deployment.routes)]
-    for place in places:
-        if place.at("upgrade_configs").items:
+    for route in deployment.routes:
+        places = (route.action.at("upgrade_configs"), deployment.manager.at("upgrade_configs"))
+        allowed = next((place for place in places if place.items), None)
+        if allowed is not None and not _lets_upgrades_pass(route, name, deployment):
             yield Problem(
-                place.at("upgrade_configs"),
-                "upgrades are allowed, and the buffer filter holds them",
+                allowed,
+                f"upgrades are allowed, and the buffer filter holds them on line {route.node.line}",
+                edits=_insert_upgrade_route(route, name),
             )
+
+
+def _lets_upgrades_pass(route: Route, buffer: str, deployment: Deployment) -> bool:
+    """Whether the buffer filter is off here, or on a route of the same path for upgrades."""
+    if route.per_filter(buffer).at("disabled").flag:
+        return True
+    match = {**route.node.at("match").data, "headers": None}
+    return any(
+        {**other.node.at("match").data, "headers": None} == match
+        and _matches_upgrades(other)
+        and other.per_filter(buffer).at("disabled").flag
+        for other in deployment.routes
+    )
+
+
+def _matches_upgrades(route: Route) -> bool:
+    headers = route.node.at("match", "headers").items
+    return any(header.at("name").text.lower() == "upgrade" for header in headers)
+
+
+def _insert_upgrade_route(route: Route, buffer: str) -> tuple[Edit, ...]:
+    """The same route for upgrades alone, before it."""
+    routes, copy = route.node.parent, route.node.data
+    if routes is None:
+        return ()
+    headers = copy["match"].setdefault("headers", [])
+    headers.append({"name": "upgrade", "present_match": True})
+    copy.pop("name", None)
+    name = "typed_per_filter_config"
+    spelled = camel(name) if camel(name) in copy else name
+    copy.setdefault(spelled, {})[buffer] = BUFFER_OFF
+    return insert(routes, int(route.node.key), copy)
 
 
 def _retries(deployment: Deployment) -> str:

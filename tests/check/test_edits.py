@@ -20,7 +20,7 @@ VALUES = st.recursive(
 )
 MAPPINGS = st.dictionaries(KEYS, VALUES, max_size=3)
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
-few = settings(max_examples=50, deadline=None)
+few = settings(max_examples=25, deadline=None)
 
 
 def block(data: Any) -> str:
@@ -75,15 +75,21 @@ def test_insert(style: Any, items: list[Any], index: int, value: Any) -> None:
     assert yaml.safe_load(changed) == {"list": wanted, "z": 1}
 
 
-@given(data=MAPPINGS.filter(lambda data: len(data) > 1))
+@pytest.mark.parametrize("style", STYLES)
+@given(
+    data=MAPPINGS.filter(lambda data: len(data) > 1), place=st.integers(0, 2), item=st.booleans()
+)
 @few
-def test_remove_field(data: dict[str, Any]) -> None:
-    text = block(data)
-    name = next(iter(data))
+def test_remove_field(style: Any, data: dict[str, Any], place: int, item: bool) -> None:
+    """Of a mapping at the top, or in a list."""
+    text = style([data] if item else data)
+    name = list(data)[place % len(data)]
+    mapping = root(text).items[0] if item else root(text)
 
-    changed = apply(text, remove_field(root(text).at(name)))
+    changed = apply(text, remove_field(mapping.at(name)))
 
-    assert yaml.safe_load(changed) == {key: data[key] for key in data if key != name}
+    left = {key: data[key] for key in data if key != name}
+    assert yaml.safe_load(changed) == ([left] if item else left)
 
 
 def test_comments_and_blank_lines_stay() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extproc.check.checking import check, mend
 from extproc.check.findings import RULES, Finding
-from extproc.check.nodes import camel
+from extproc.check.nodes import UnreadableError, camel
 from tests.check.envoy import refusal
 from tests.check.planted import ENVOY_TAKES, FOLDER, all_files, expected
 
@@ -166,3 +168,22 @@ def test_an_envoy_yaml_in_a_config_map_is_found_at_its_lines() -> None:
 
     assert places == [(each.rule, each.line + 5, each.column + 4) for each in found("f", inner)]
     assert mend({"f": outer})["f"] == outer
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_nothing_that_is_yaml_makes_it_fail(data: st.DataObject) -> None:
+    """Values of wrong kinds, at any place of a file."""
+    lines = (SHIPPED / "standalone.yaml").read_text().splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        head, colon, _ = lines[place].partition(":")
+        junk = data.draw(st.sampled_from(["", " 5", " []", " {}", " [{a: 1}]", " ~", " {x: {}}"]))
+        lines[place] = head + colon + junk if colon else head
+    texts = {"f": "\n".join(lines)}
+
+    try:
+        check(texts)
+    except UnreadableError:
+        return
+    check(mend(texts))
