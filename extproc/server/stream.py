@@ -1,6 +1,7 @@
 """The ext_proc service: one gRPC stream for each HTTP request."""
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -62,14 +63,18 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
 class Stream:
     """Carries messages between Envoy and a session, and events between a session and an exchange.
 
-    The read is awaited as it is: a timer, not a timeout around the read, watches for a body that
-    stalls, since a cancelled read would end the stream.
+    Messages are read and written by calls, with as few coroutines between them as can be: each
+    takes its time at every wait. The read is awaited as it is: a timer, not a timeout around the
+    read, watches for a body that stalls, since a cancelled read would end the stream.
     """
+
+    __slots__ = ("_exchange", "_idling", "_metrics", "_read", "_router", "_session", "_write")
 
     def __init__(
         self, context: Context, exchange: Exchange, router: Router, metrics: Metrics
     ) -> None:
-        self._context = context
+        self._read = context.read
+        self._write = context.write
         self._exchange = exchange
         self._router = router
         self._metrics = metrics
@@ -78,21 +83,16 @@ class Stream:
 
     async def run(self) -> None:
         """Serve until Envoy ends the stream. A cancelled stream is a normal end."""
-        loop = asyncio.get_running_loop()
+        read, session = self._read, self._session
         while True:
-            patience = self._session.patience
-            timer = loop.call_later(patience, self._idle) if patience is not None else None
-            try:
-                message = await self._context.read()
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            patience = session.patience
+            message = await (read() if patience is None else self._read_or_idle(patience))
             if message is grpc.aio.EOF:
                 return
             if self._idling is not None:  # its replies come before those to this message
                 await self._idling
                 self._idling = None
-            await self._guard(self._session.receive, message)
+            await self._take(session.receive, message)
 
     async def stop(self) -> None:
         """Leave nothing running."""
@@ -100,42 +100,60 @@ class Stream:
             self._idling.cancel()
             await asyncio.gather(self._idling, return_exceptions=True)
 
-    def _idle(self) -> None:
-        self._idling = asyncio.get_running_loop().create_task(self._guard(self._session.idle))
-
-    async def _guard(self, step: Any, *args: Any) -> None:
-        """Take a step. A fault of our own costs the choice, never the request."""
+    async def _read_or_idle(self, patience: float) -> Any:
+        timer = asyncio.get_running_loop().call_later(patience, self._idle)
         try:
-            await self._handle(step(*args))
+            return await self._read()
+        finally:
+            timer.cancel()
+
+    def _idle(self) -> None:
+        self._idling = asyncio.get_running_loop().create_task(self._take(self._session.idle))
+
+    async def _take(self, step: Callable[..., list[Event]], *args: Any) -> None:
+        """Take a step of the session, and do what follows from it.
+
+        A fault of our own costs the choice, never the request.
+        """
+        try:
+            for event in step(*args):
+                if isinstance(event, Reply):
+                    await self._write(event.message)
+                elif isinstance(event, DecisionDue):
+                    for message in await self._decide(event):
+                        await self._write(message)
+                else:
+                    self._note(event)
         except grpc.aio.BaseError:
             raise
         except Exception as fault:  # noqa: BLE001  # whatever it is, Envoy must get its answers
             self._router.fault(fault)
-            await self._handle(self._session.abandon())
+            for message in _messages(self._session.abandon()):
+                await self._write(message)
 
-    async def _handle(self, events: list[Event]) -> None:
-        for event in events:
-            match event:
-                case Reply(message):
-                    await self._context.write(message)
-                case DecisionDue():
-                    await self._decide(event)
-                case Responded():
-                    self._exchange.responded(event)
-                case ResponseEnded():
-                    self._exchange.end()
-                case Violation(what):
-                    self._router.stats.violations[what] += 1
+    def _note(self, event: Event) -> None:
+        match event:
+            case Responded():
+                self._exchange.responded(event)
+            case ResponseEnded():
+                self._exchange.end()
+            case Violation(what):
+                self._router.stats.violations[what] += 1
 
-    async def _decide(self, due: DecisionDue) -> None:
+    async def _decide(self, due: DecisionDue) -> list[Any]:
+        """The replies that bring the decision to Envoy."""
         start = perf_counter()
         try:
             choice = await self._exchange.choose(due)
         except Exception:
             self._exchange.failed()
             raise
-        replies = self._session.decide(choice)
-        if not replies:
+        messages = _messages(self._session.decide(choice))
+        if not messages:
             self._exchange.moot()
         self._metrics.decision_seconds.observe(perf_counter() - start)
-        await self._handle(replies)
+        return messages
+
+
+def _messages(events: list[Event]) -> list[Any]:
+    return [event.message for event in events if isinstance(event, Reply)]
