@@ -6,7 +6,6 @@ from itertools import islice
 from prometheus_client import (
     CollectorRegistry,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
@@ -17,6 +16,7 @@ from prometheus_client.registry import Collector
 from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.replicas.watch import SourceStatus, State
+from extproc.server.durations import Durations
 from extproc.server.stats import MAX_POOLS, PoolStats, Stats
 
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -42,14 +42,19 @@ class Metrics:
         sources: Callable[[], Mapping[str, SourceStatus]] = dict,
     ) -> None:
         self.registry = CollectorRegistry()
-        self.decision_seconds = Histogram(
+        self.decision_seconds = Durations(
             "prefix_extproc_decision_seconds",
             "Time from the last byte that a decision needed to the decision.",
-            buckets=_SECONDS,
-            registry=self.registry,
+            _SECONDS,
         )
         self._replicas = _Replicas()
-        for collector in (_Router(stats), _Store(status), _Sources(sources), self._replicas):
+        for collector in (
+            self.decision_seconds,
+            _Router(stats),
+            _Store(status),
+            _Sources(sources),
+            self._replicas,
+        ):
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
