@@ -1,5 +1,8 @@
 """Discovery URLs."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +18,8 @@ from extproc.replicas.target import (
     Target,
     parse_target,
 )
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "discovery.md"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,25 @@ def test_what_a_url_may_not_be(url: str, cure: str) -> None:
     assert settings_.discovery == ""
     assert [error.key for error in errors] == ["x-prefix-discovery"]
     assert cure in errors[0].cure
+
+
+def test_the_urls_of_the_documentation_are_valid() -> None:
+    text = DOCUMENT.read_text()
+    urls = re.findall(r"`((?:envoy-admin|dns|dns\+srv|file|eds|eds\+tls)://[^`…]+)`", text)
+    complete = [url for url in urls if parse([("x-prefix-discovery", url)]).settings.discovery]
+
+    assert {url for url in urls if url not in complete} == {
+        "envoy-admin://host:port/cluster?interval=5s",
+        "dns://name:port?family=auto&server=10.0.0.10:53&interval=1s",
+        "eds://host:port/name?protocol=sotw&ads=false&node=prefix-extproc",
+    }
+    assert {url.partition(":")[0] for url in complete} == {
+        "envoy-admin",
+        "dns",
+        "dns+srv",
+        "file",
+        "eds",
+    }
 
 
 @settings(max_examples=200, deadline=None)
