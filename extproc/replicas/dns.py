@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
+from time import monotonic
 from typing import Any, NamedTuple
 
 import dns.asyncresolver
@@ -12,7 +13,7 @@ import dns.resolver
 
 from extproc.replicas.assignment import Host, address_of
 from extproc.replicas.endpoint import Endpoint, SourceError
-from extproc.replicas.target import DnsTarget, Family, SrvTarget
+from extproc.replicas.target import Asking, DnsTarget, Family, SrvTarget
 from extproc.replicas.watch import Sink
 
 _LIFETIME_S = 5.0
@@ -46,20 +47,21 @@ class Names:
     """Asks DNS servers.
 
     Args:
-        server: ``ip:port`` to ask; empty for the system's resolvers and its hosts file.
+        asking: Whom, and how. The system's resolvers come with its hosts file.
 
     Raises:
         SourceError: The system has no resolvers.
     """
 
-    def __init__(self, server: str = "") -> None:
-        self._system = not server
+    def __init__(self, asking: Asking) -> None:
+        self._system = not asking.server
+        self._tcp = asking.tcp
         try:
             self._resolver = dns.asyncresolver.Resolver(configure=self._system)
         except (dns.exception.DNSException, OSError) as error:
             raise SourceError(f"no resolvers: {error}; name one with ?server=ip:port") from None
-        if server:
-            host, _, port = server.rpartition(":")
+        if asking.server:
+            host, _, port = asking.server.rpartition(":")
             self._resolver.nameservers = [host.strip("[]")]
             self._resolver.port = int(port)
 
@@ -91,7 +93,9 @@ class Names:
             SourceError: No server gives a proper answer.
         """
         try:
-            return await self._resolver.resolve(name, kind, lifetime=_LIFETIME_S, search=True)
+            return await self._resolver.resolve(
+                name, kind, tcp=self._tcp, lifetime=_LIFETIME_S, search=True
+            )
         except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
             return None
         except (dns.exception.DNSException, OSError) as error:
@@ -164,31 +168,39 @@ class DnsFeed:
 
     Args:
         lookup: What to ask for.
-        server: See ``Names``.
-        interval_s: Least seconds between questions.
+        asking: Whom to ask, and how.
         sleep: Waits, in seconds.
+        clock: Seconds since whenever.
     """
 
     def __init__(
         self,
         lookup: Callable[[Names], Awaitable[Lookup]],
+        asking: Asking,
         *,
-        server: str = "",
-        interval_s: float = 1.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._lookup = lookup
-        self._server = server
-        self._interval_s = interval_s
+        self._asking = asking
         self._sleep = sleep
+        self._clock = clock
+        self._held: dict[str, tuple[float, Endpoint]] = {}
 
     async def follow(self, sink: Sink) -> None:
         """See ``Feed.follow``."""
-        names = Names(self._server)
+        names = Names(self._asking)
         while True:
             found = await self._lookup(names)
-            sink.heard(found.endpoints)
-            await self._sleep(max(found.ttl_s, self._interval_s))
+            sink.heard(self._with_held(found.endpoints))
+            await self._sleep(max(found.ttl_s, self._asking.interval_s))
+
+    def _with_held(self, endpoints: list[Endpoint]) -> list[Endpoint]:
+        now = self._clock()
+        self._held |= {endpoint.address: (now, endpoint) for endpoint in endpoints}
+        least = now - self._asking.hold_s
+        self._held = {key: held for key, held in self._held.items() if held[0] >= least}
+        return [endpoint for _, endpoint in self._held.values()]
 
 
 def dns_feed(target: DnsTarget | SrvTarget) -> DnsFeed:
@@ -199,4 +211,4 @@ def dns_feed(target: DnsTarget | SrvTarget) -> DnsFeed:
             return lookup_services(names, target)
         return lookup_hosts(names, [Host(target.name, target.port, Endpoint(""))], target.family)
 
-    return DnsFeed(lookup, server=target.server, interval_s=target.interval_s)
+    return DnsFeed(lookup, target.asking)

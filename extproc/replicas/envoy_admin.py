@@ -13,7 +13,7 @@ from extproc.replicas.target import AdminTarget
 from extproc.replicas.watch import Sink
 
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
-_UNHEALTHY_FLAGS = (
+UNHEALTHY_FLAGS = (
     "failed_active_health_check",
     "failed_active_degraded_check",
     "failed_outlier_check",
@@ -21,7 +21,7 @@ _UNHEALTHY_FLAGS = (
     "pending_active_hc",
     "pending_dynamic_removal",
 )
-_UNHEALTHY_EDS = {"UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"}
+UNHEALTHY_EDS = {"UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"}
 
 
 class AdminFeed:
@@ -87,6 +87,6 @@ def _endpoint(host: Mapping[str, Any]) -> Endpoint | None:
         zone_of(locality.get("region", ""), locality.get("zone", "")),
         host.get("weight") or 1,
         host.get("priority") or 0,
-        not any(health.get(flag) for flag in _UNHEALTHY_FLAGS)
-        and health.get("eds_health_status") not in _UNHEALTHY_EDS,
+        not any(health.get(flag) for flag in UNHEALTHY_FLAGS)
+        and health.get("eds_health_status") not in UNHEALTHY_EDS,
     )

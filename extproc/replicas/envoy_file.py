@@ -13,7 +13,7 @@ from extproc.replicas.dns import DnsFeed, lookup_hosts
 from extproc.replicas.eds import EdsFeed
 from extproc.replicas.endpoint import Endpoint, SourceError
 from extproc.replicas.envoy_config import Hosts, InFile, Place, find
-from extproc.replicas.target import EdsTarget, FileTarget
+from extproc.replicas.target import Asking, EdsTarget, FileTarget
 from extproc.replicas.watch import Feed, Sink
 
 _MOST_FILES = 4
@@ -100,14 +100,21 @@ def _stamp(path: str) -> Stamp:
 
 def _load(path: str) -> Any:
     try:
-        return yaml.load(Path(path).read_bytes(), Loader=_LOADER)  # noqa: S506  # a safe loader
+        return yaml.load(Path(path).read_bytes(), Loader=_Loader)  # noqa: S506  # a safe loader
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise SourceError(f"neither YAML nor JSON: {' '.join(str(error).split())[:300]}") from None
 
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[misc]  # which of the two, only the machine knows
+    """Knows the tag by which Envoy's YAML marks what is there for its anchors alone."""
+
+
+_Loader.add_constructor("!ignore", lambda _loader, _node: None)
 
 
 class _Fixed:
@@ -128,4 +135,5 @@ def _open(place: Hosts | EdsTarget, interval_s: float) -> Feed:
         return EdsFeed(place)
     if place.family is None:
         return _Fixed(numeric(place.hosts), interval_s)
-    return DnsFeed(partial(lookup_hosts, hosts=place.hosts, family=place.family))
+    lookup = partial(lookup_hosts, hosts=place.hosts, family=place.family)
+    return DnsFeed(lookup, Asking())

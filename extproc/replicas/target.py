@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ NODE = "prefix-extproc"
 
 _LONGEST = 2000
 _UNFIT = re.compile(r"[\x00-\x20\x7f]")
-_INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)")
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)(ms|s|m)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
@@ -43,6 +43,24 @@ class AdminTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """How to ask DNS.
+
+    Attributes:
+        server: ``ip:port`` to ask; empty for the system's resolvers.
+        tcp: Whether to ask by TCP, where some servers tell more.
+        hold_s: Seconds for which an address counts that is missing in an answer, for servers that
+            tell only some at a time.
+        interval_s: Least seconds between questions, however short the records' time to live.
+    """
+
+    server: str = ""
+    tcp: bool = False
+    hold_s: float = 0.0
+    interval_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class DnsTarget:
     """The addresses of a name.
 
@@ -50,15 +68,13 @@ class DnsTarget:
         name: The name, or an IP address.
         port: Where the replicas serve.
         family: Which addresses count.
-        server: ``ip:port`` to ask; empty for the system's resolvers.
-        interval_s: Least seconds between questions, however short the records' time to live.
+        asking: How to ask.
     """
 
     name: str
     port: int
     family: Family = Family.AUTO
-    server: str = ""
-    interval_s: float = 1.0
+    asking: Asking = field(default_factory=Asking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +83,7 @@ class SrvTarget:
 
     name: str
     family: Family = Family.AUTO
-    server: str = ""
-    interval_s: float = 1.0
+    asking: Asking = field(default_factory=Asking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +170,17 @@ class _Query:
         return self._values.get(name, default)
 
     def interval(self, default: float) -> float:
-        value = self.text("interval")
+        return self.duration("interval", default, least=0.1)
+
+    def duration(self, name: str, default: float, *, least: float) -> float:
+        value = self.text(name)
         if not value:
             return default
-        match = _INTERVAL.fullmatch(value)
-        interval = float(match[1]) * _UNITS[match[2]] if match else 0.0
-        if not 0.1 <= interval <= 3600:
-            raise ValueError("write interval=5s, from 100ms to 60m")
-        return interval
+        match = _DURATION.fullmatch(value)
+        seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
+        if not least <= seconds <= 3600:
+            raise ValueError(f"write {name}=5s, from {round(least * 1000)}ms to 60m")
+        return seconds
 
     def flag(self, name: str) -> bool:
         value = self.text(name, "false")
@@ -202,7 +220,7 @@ def _admin(parts: SplitResult, query: _Query) -> AdminTarget:
 def _dns(parts: SplitResult, query: _Query) -> DnsTarget:
     host, port = _endpoint(parts)
     _no_path(parts)
-    return DnsTarget(host, port, query.family(), query.server(), query.interval(1.0))
+    return DnsTarget(host, port, query.family(), _asking(query))
 
 
 def _srv(parts: SplitResult, query: _Query) -> SrvTarget:
@@ -210,7 +228,12 @@ def _srv(parts: SplitResult, query: _Query) -> SrvTarget:
     name = parts.hostname or ""
     if parts.port is not None or not _is_name(name):
         raise ValueError(f"write {_EXAMPLES['dns+srv']}: the records tell the ports")
-    return SrvTarget(name, query.family(), query.server(), query.interval(1.0))
+    return SrvTarget(name, query.family(), _asking(query))
+
+
+def _asking(query: _Query) -> Asking:
+    tcp, hold_s = query.flag("tcp"), query.duration("hold", 0.0, least=0.0)
+    return Asking(query.server(), tcp, hold_s, query.interval(1.0))
 
 
 def _file(parts: SplitResult, query: _Query) -> FileTarget:

@@ -23,6 +23,7 @@ class DnsServer:
         questions: What was asked, as name and type.
         rcode: Answered to everything, if set.
         mute: Whether to answer nothing at all.
+        most_by_udp: How many records an answer over UDP has at most, as if there were no others.
         truncate: Whether answers over UDP come without records, so that clients ask over TCP.
     """
 
@@ -33,6 +34,7 @@ class DnsServer:
         self.rcode: dns.rcode.Rcode | None = None
         self.mute = False
         self.truncate = False
+        self.most_by_udp = 1000
 
     def put(self, name: str, kind: str, *texts: str, ttl: int = 1) -> None:
         self.records[name, kind] = (ttl, list(texts))
@@ -52,16 +54,17 @@ class DnsServer:
         elif self.truncate and not tcp:
             response.flags |= dns.flags.TC
         else:
-            self._fill(response, name, kind)
+            self._fill(response, name, kind, 1000 if tcp else self.most_by_udp)
         return response.to_wire()
 
-    def _fill(self, response: dns.message.Message, name: str, kind: str) -> None:
+    def _fill(self, response: dns.message.Message, name: str, kind: str, most: int) -> None:
         alias = self.records.get((name, "CNAME"))
         if alias is not None:
             _add(response, name, "CNAME", alias)
             name = alias[1][0].rstrip(".")
         if (name, kind) in self.records:
-            _add(response, name, kind, self.records[name, kind])
+            ttl, texts = self.records[name, kind]
+            _add(response, name, kind, (ttl, texts[:most]))
 
 
 def _add(

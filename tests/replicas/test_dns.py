@@ -16,7 +16,7 @@ from extproc.replicas.dns import (
     lookup_services,
 )
 from extproc.replicas.endpoint import Endpoint, SourceError
-from extproc.replicas.target import DnsTarget, Family, SrvTarget
+from extproc.replicas.target import Asking, DnsTarget, Family, SrvTarget
 from tests.replicas.dns_server import DnsServer, serving
 from tests.replicas.sinks import Recorder, following
 
@@ -30,8 +30,12 @@ async def server() -> AsyncIterator[DnsServer]:
         yield started
 
 
+def asked(server: DnsServer) -> Names:
+    return Names(Asking(server.address))
+
+
 async def lookup(server: DnsServer, family: Family = Family.AUTO, name: str = NAME) -> Lookup:
-    return await lookup_hosts(Names(server.address), [Host(name, 80, Endpoint(""))], family)
+    return await lookup_hosts(asked(server), [Host(name, 80, Endpoint(""))], family)
 
 
 async def addresses(server: DnsServer, family: Family) -> list[str]:
@@ -78,6 +82,16 @@ async def test_an_answer_too_long_for_udp_comes_by_tcp(server: DnsServer) -> Non
     assert len((await lookup(server, Family.V4_ONLY)).endpoints) == 200
 
 
+async def test_some_servers_tell_more_by_tcp(server: DnsServer) -> None:
+    server.put(NAME, "A", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    server.most_by_udp = 1
+
+    found = await Names(Asking(server.address)).addresses(NAME, Family.V4_ONLY)
+    assert len(found.found) == 1
+    found = await Names(Asking(server.address, tcp=True)).addresses(NAME, Family.V4_ONLY)
+    assert sorted(found.found) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
 async def test_an_address_is_no_question(server: DnsServer) -> None:
     assert (await lookup(server, name="10.0.0.9")).endpoints == [Endpoint("10.0.0.9:80")]
     assert (await lookup(server, name="fd00::9")).endpoints == [Endpoint("[fd00::9]:80")]
@@ -98,7 +112,7 @@ async def test_services_have_ports_weights_and_priorities(server: DnsServer) -> 
     server.put("b.example", "AAAA", "fd00::b", ttl=30)
     server.put("c.example", "A", "10.0.0.3", ttl=30)
 
-    endpoints, ttl_s = await lookup_services(Names(server.address), SrvTarget(SERVICE))
+    endpoints, ttl_s = await lookup_services(asked(server), SrvTarget(SERVICE))
 
     assert sorted(endpoints) == [
         Endpoint("10.0.0.1:8001", weight=5),
@@ -112,15 +126,15 @@ async def test_services_have_ports_weights_and_priorities(server: DnsServer) -> 
 async def test_a_service_that_is_not_offered_has_no_replicas(server: DnsServer) -> None:
     server.put(SERVICE, "SRV", "0 0 0 .", ttl=20)
 
-    assert await lookup_services(Names(server.address), SrvTarget(SERVICE)) == ([], 20)
+    assert await lookup_services(asked(server), SrvTarget(SERVICE)) == ([], 20)
 
 
 async def test_names_that_lead_nowhere_are_named(server: DnsServer) -> None:
     with pytest.raises(SourceError, match=r"_llm\._tcp\.example has no SRV records"):
-        await lookup_services(Names(server.address), SrvTarget(SERVICE))
+        await lookup_services(asked(server), SrvTarget(SERVICE))
     server.put(SERVICE, "SRV", "0 1 80 a.example.", "0 1 80 b.example.")
     with pytest.raises(SourceError, match=r"a\.example\. and 1 others: no addresses"):
-        await lookup_services(Names(server.address), SrvTarget(SERVICE))
+        await lookup_services(asked(server), SrvTarget(SERVICE))
 
 
 async def test_a_server_that_fails_is_no_answer(server: DnsServer) -> None:
@@ -143,7 +157,7 @@ async def test_records_are_asked_for_again_when_their_time_is_over(server: DnsSe
             raise SourceError("enough")
 
     recorder = Recorder()
-    feed = DnsFeed(lookup, server=server.address, interval_s=2.0, sleep=sleep)
+    feed = DnsFeed(lookup, Asking(server.address, interval_s=2.0), sleep=sleep)
     with pytest.raises(SourceError, match="enough"):
         await feed.follow(recorder)
 
@@ -151,9 +165,30 @@ async def test_records_are_asked_for_again_when_their_time_is_over(server: DnsSe
     assert [each[0].address for each in recorder.answers] == ["10.0.0.1:80", "10.0.0.2:80"]
 
 
+async def test_addresses_are_held_where_servers_tell_some_at_a_time(server: DnsServer) -> None:
+    now = [0.0]
+    answers = iter(["ab", "bc", "ca", "c", "c"])
+
+    async def lookup(_names: Names) -> Lookup:
+        return Lookup([Endpoint(each) for each in next(answers)], 0)
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if len(recorder.answers) == 5:
+            raise SourceError("enough")
+
+    recorder = Recorder()
+    asking = Asking(server.address, hold_s=15.0, interval_s=10.0)
+    with pytest.raises(SourceError, match="enough"):
+        await DnsFeed(lookup, asking, sleep=sleep, clock=lambda: now[0]).follow(recorder)
+
+    told = ["".join(endpoint.address for endpoint in answer) for answer in recorder.answers]
+    assert told == ["ab", "abc", "abc", "ac", "c"]
+
+
 async def test_a_name_is_followed(server: DnsServer) -> None:
     server.put(NAME, "A", "10.0.0.1", ttl=0)
-    feed = dns_feed(DnsTarget(NAME, 80, server=server.address, interval_s=0.1))
+    feed = dns_feed(DnsTarget(NAME, 80, asking=Asking(server.address, interval_s=0.1)))
     async with following(feed) as told:
         await told.until("10.0.0.1:80")
         server.put(NAME, "A", "10.0.0.1", "10.0.0.2", ttl=0)
@@ -167,7 +202,7 @@ async def test_a_name_is_followed(server: DnsServer) -> None:
 async def test_a_service_is_followed(server: DnsServer) -> None:
     server.put(SERVICE, "SRV", "0 1 8001 a.example.", ttl=0)
     server.put("a.example", "A", "10.0.0.1", ttl=0)
-    feed = dns_feed(SrvTarget(SERVICE, server=server.address, interval_s=0.1))
+    feed = dns_feed(SrvTarget(SERVICE, asking=Asking(server.address, interval_s=0.1)))
     async with following(feed) as told:
         await told.until("10.0.0.1:8001")
         server.put(SERVICE, "SRV", "0 1 8001 a.example.", "0 1 8002 a.example.", ttl=0)
@@ -177,7 +212,7 @@ async def test_a_service_is_followed(server: DnsServer) -> None:
 async def test_the_hosts_file_counts_where_the_system_is_asked(
     server: DnsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = Names(server.address)
+    names = asked(server)
     monkeypatch.setattr(names, "_system", True)
 
     found = await names.addresses("localhost", Family.V4_ONLY)

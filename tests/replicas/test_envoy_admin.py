@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from envoy.admin.v3.clusters_pb2 import HostHealthStatus
+from envoy.config.core.v3.health_check_pb2 import HealthStatus
 
 from extproc.replicas.endpoint import Endpoint, SourceError
-from extproc.replicas.envoy_admin import AdminFeed, endpoints_of
+from extproc.replicas.envoy_admin import (
+    UNHEALTHY_EDS,
+    UNHEALTHY_FLAGS,
+    AdminFeed,
+    endpoints_of,
+)
 from extproc.replicas.target import AdminTarget
 from tests.replicas.sinks import following
 
@@ -68,6 +75,11 @@ def test_envoys_own_health(status: dict[str, Any], healthy: bool) -> None:
     assert endpoints_of(clusters(host(A, health_status=status)), "llm") == [
         Endpoint(A, healthy=healthy)
     ]
+
+
+def test_the_flags_are_envoys() -> None:
+    assert set(UNHEALTHY_FLAGS) < {field.name for field in HostHealthStatus.DESCRIPTOR.fields}
+    assert set(HealthStatus.keys()) > UNHEALTHY_EDS
 
 
 def test_a_cluster_without_hosts_is_an_answer() -> None:

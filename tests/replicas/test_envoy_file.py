@@ -107,6 +107,29 @@ async def test_yaml(path: Path) -> None:
         assert await told.until("[::1]:8000") == (Endpoint("[::1]:8000", "north", 7),)
 
 
+async def test_the_shipped_configuration() -> None:
+    standalone = Path(__file__).parents[2] / "envoy" / "standalone.yaml"
+    async with following(FileFeed(FileTarget(str(standalone), "replicas"))) as told:
+        await told.until("127.0.0.1:8001", "127.0.0.1:8002", "127.0.0.1:8003")
+
+
+async def test_what_envoy_ignores_is_ignored(path: Path) -> None:
+    write(
+        path,
+        """
+        !ignore templates:
+        - &socket {address: 10.0.0.1, port_value: 8000}
+        static_resources:
+          clusters:
+          - name: llm
+            load_assignment:
+              endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: *socket}}}]}]
+        """,
+    )
+    async with following(feed(path)) as told:
+        await told.until(A)
+
+
 async def test_a_file_that_goes_bad_is_a_problem_until_it_is_good_again(path: Path) -> None:
     put(path, static(A))
     async with following(feed(path)) as told:

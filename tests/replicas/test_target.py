@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from extproc.pool_settings import parse
 from extproc.replicas.target import (
     AdminTarget,
+    Asking,
     DnsTarget,
     EdsTarget,
     Family,
@@ -32,12 +33,16 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "discovery.md"
         ("dns://10.0.0.1:80", DnsTarget("10.0.0.1", 80)),
         (
             "dns://llm:80?family=v4_only&server=10.0.0.10:53&interval=2m",
-            DnsTarget("llm", 80, Family.V4_ONLY, "10.0.0.10:53", 120.0),
+            DnsTarget("llm", 80, Family.V4_ONLY, Asking("10.0.0.10:53", interval_s=120.0)),
         ),
         ("dns+srv://_llm._tcp.example", SrvTarget("_llm._tcp.example")),
         (
             "dns+srv://_llm._tcp.example?server=[0::1]:53",
-            SrvTarget("_llm._tcp.example", server="[::1]:53"),
+            SrvTarget("_llm._tcp.example", asking=Asking("[::1]:53")),
+        ),
+        (
+            "dns://llm:80?tcp=true&hold=1m",
+            DnsTarget("llm", 80, asking=Asking(tcp=True, hold_s=60.0)),
         ),
         (
             "file:///etc/envoy/envoy.yaml?cluster=llm&interval=3s",
@@ -89,6 +94,7 @@ def test_what_a_url_means(url: str, target: Target) -> None:
         ("dns://llm:80?family=v5", "v4_preferred"),
         ("dns://llm:80?interval=0s", "100ms"),
         ("dns://llm:80?interval=5", "100ms"),
+        ("dns://llm:80?hold=2h", "hold=5s, from 0ms to 60m"),
         ("dns://llm:80?interval=1s&interval=2s", "twice"),
         ("dns://llm:80?colour=red", "known are family"),
         ("dns://llm:80?colour", "name=value"),
@@ -125,7 +131,7 @@ def test_the_urls_of_the_documentation_are_valid() -> None:
 
     assert {url for url in urls if url not in complete} == {
         "envoy-admin://host:port/cluster?interval=5s",
-        "dns://name:port?family=auto&server=10.0.0.10:53&interval=1s",
+        "dns://name:port?family=auto&server=10.0.0.10:53&tcp=false&hold=0s&interval=1s",
         "eds://host:port/name?protocol=sotw&ads=false&node=prefix-extproc",
     }
     assert {url.partition(":")[0] for url in complete} == {
