@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from extproc.processing.wire import canonical_address
 from extproc.prompt.model import ToolsPlace
-from extproc.replicas.target import parse_target
+from extproc.replicas.discovery_url import parse_target
 from extproc.routing import Mode, Policy, Strategy
 
 PREFIX = "x-prefix-"

@@ -1,5 +1,6 @@
 """From a discovery URL to what follows it."""
 
+from extproc.replicas.discovery_url import parse_target
 from extproc.replicas.dns import dns_feed
 from extproc.replicas.eds import EdsFeed
 from extproc.replicas.envoy_admin import AdminFeed
@@ -10,7 +11,6 @@ from extproc.replicas.target import (
     EdsTarget,
     FileTarget,
     SrvTarget,
-    parse_target,
 )
 from extproc.replicas.watch import Feed
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.pool_settings import parse
+from extproc.replicas.discovery_url import parse_target
 from extproc.replicas.target import (
     AdminTarget,
     Asking,
@@ -17,7 +18,6 @@ from extproc.replicas.target import (
     FileTarget,
     SrvTarget,
     Target,
-    parse_target,
 )
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "discovery.md"
