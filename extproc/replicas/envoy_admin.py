@@ -1,6 +1,7 @@
 """Members as an Envoy itself has them: its admin interface, with its own health flags."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ class AdminFeed:
             async with session.get(self._url, allow_redirects=False) as reply:
                 body = await reply.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = str(error) or "no answer in time"
+            what = _reason(error)
             raise SourceError(f"{self._url}: {what}; is Envoy's admin interface there?") from None
         if reply.status != 200:
             raise SourceError(f"{self._url} answers {reply.status} instead of 200")
@@ -56,6 +57,12 @@ class AdminFeed:
             return jiter.from_json(body)
         except ValueError:
             raise SourceError(f"{self._url} does not answer JSON: is this Envoy's admin?") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return os.strerror(error.os_error.errno).lower()  # its own text repeats the address
+    return str(error) or "no answer in time"
 
 
 def endpoints_of(clusters: Any, name: str) -> list[Endpoint]:

@@ -144,6 +144,16 @@ async def test_a_server_that_fails_is_no_answer(server: DnsServer) -> None:
         await lookup(server)
 
 
+async def test_a_server_that_is_silent_is_no_answer(
+    server: DnsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extproc.replicas.dns._LIFETIME_S", 0.1)
+    server.mute = True
+
+    with pytest.raises(SourceError, match=r"asking DNS for A of replicas\.example"):
+        await lookup(server, Family.V4_ONLY)
+
+
 async def test_records_are_asked_for_again_when_their_time_is_over(server: DnsServer) -> None:
     waits: list[float] = []
     answers = iter([([Endpoint("10.0.0.1:80")], 30), ([Endpoint("10.0.0.2:80")], 0)])

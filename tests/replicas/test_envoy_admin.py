@@ -129,5 +129,7 @@ async def test_it_is_asked_again_and_again_and_may_fail() -> None:
 async def test_nobody_there(unused_tcp_port: int) -> None:
     async with following(AdminFeed(AdminTarget("127.0.0.1", unused_tcp_port, "llm"))) as told:
         problem = await told.problem()
-    assert problem.startswith(f"http://127.0.0.1:{unused_tcp_port}/clusters?format=json: ")
-    assert problem.endswith("is Envoy's admin interface there?")
+    assert problem == (
+        f"http://127.0.0.1:{unused_tcp_port}/clusters?format=json: connection refused; "
+        "is Envoy's admin interface there?"
+    )
