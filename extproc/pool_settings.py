@@ -153,7 +153,7 @@ class PoolSettings(BaseModel):
         description="`kv_aware`: cost of each request in flight, in queued tokens.",
     )
     prefill_rate: int = Field(
-        default=20_000,
+        default=24_000,
         ge=1,
         le=10_000_000,
         description="First guess of the tokens per second that a replica prefills: how fast its "

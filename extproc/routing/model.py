@@ -61,7 +61,7 @@ class Policy:
     strategy: Strategy = Strategy.KV_AWARE
     uncached_milli: int = 1500
     decode_tokens: int = 64
-    prefill_rate: int = 20_000
+    prefill_rate: int = 24_000
     threshold: int = 32
     ttl_s: int = 600
     cache_tokens: int = 0

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from extproc.routing import LearnedRate, Policy
-from extproc.routing.prefill_rate import Sample, seconds_per_token
+from extproc.routing.prefill_rate import TOGETHER, Sample, seconds_per_token
 
 
 def requests(rate: float, count: int, *, seed: int = 1) -> list[Sample]:
@@ -26,7 +26,7 @@ def test_a_wrong_guess_is_corrected(rate: int, wrong: float) -> None:
     learned = LearnedRate(round(rate * wrong))
     for tokens, seconds in requests(rate, 3000):
         learned.observe(tokens, seconds)
-    assert learned.tokens_per_second == pytest.approx(rate, rel=0.25)
+    assert learned.tokens_per_second == pytest.approx(TOGETHER * rate, rel=0.25)
 
 
 def test_without_waits_and_decoding_the_slope_is_exact() -> None:

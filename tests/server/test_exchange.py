@@ -10,6 +10,7 @@ from extproc.pool_settings import PoolSettings, parse
 from extproc.processing import DecisionDue, Reply, Responded, Session, responded_of
 from extproc.replicas.observation import LEAST_PICKS
 from extproc.routing import Decision, Reason
+from extproc.routing.prefill_rate import TOGETHER
 from extproc.server.exchange import SHADOW, Exchange
 from extproc.server.router import Router
 from extproc.server.stats import Outcome
@@ -490,7 +491,7 @@ async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
         asked.exchange.end()
 
     assert world.router.rate("llm", world.settings_of()).tokens_per_second == pytest.approx(
-        (9000 * 3000) ** 0.5, rel=0.01
+        (9000 * 3000 * TOGETHER) ** 0.5, rel=0.01
     ), "half way, in powers, from the guess"
     await world.ask(chat(LONG))
-    assert world.router.stats.pool("llm").prefill_rate == pytest.approx(5196, rel=0.01)
+    assert world.router.stats.pool("llm").prefill_rate == pytest.approx(5925, rel=0.01)
