@@ -35,8 +35,6 @@ class Kind(StrEnum):
     RESPONSE_BODY = "response_body"
     RESPONSE_TRAILERS = "response_trailers"
 
-    __hash__ = str.__hash__  # members are keys; Enum's own hash is a call of Python code
-
 
 class Piece(NamedTuple):
     """One message from Envoy, as far as its reply depends on it.
@@ -52,6 +50,10 @@ class Piece(NamedTuple):
     body: bytes = b""
     end: bool = False
     envelope: Any = None
+
+
+BARE = {kind: Piece(kind) for kind in Kind}
+"""Pieces of which no more than their kind matters."""
 
 
 def _empty(kind: Kind) -> Any:

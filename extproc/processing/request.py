@@ -7,7 +7,7 @@ from typing import Any
 from extproc.processing.events import Choice, DecisionDue, Event, Reply, RequestHead, Violation
 from extproc.processing.modes import ASSUMED, Rules, Until, for_request, request_rules
 from extproc.processing.order import NEXT, PART, Part, Place
-from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge, decide, mirror
+from extproc.processing.replies import ACKNOWLEDGED, BARE, Kind, Piece, acknowledge, decide, mirror
 from extproc.processing.wire import content_length, head_of
 
 SLOW_START = 32 * 1024
@@ -102,12 +102,12 @@ class RequestSide:
         part, before = PART[kind], self._place
         self._place, fault = NEXT[before, part]
         events: list[Event] = [Violation(f"request {fault}")] if fault else []
-        piece, ended = self._read(kind, message)
+        ended = self._read(kind, message)
         if ended:
             self._place = Place.END
             self._collected.ended = True
-            # The echo tells the end once: Envoy takes a second one for a protocol error.
-            piece = piece._replace(end=part is Part.BODY and before is not Place.END)
+        # The echo tells the end once: Envoy takes a second one for a protocol error.
+        piece = self._piece(kind, message, end=ended and before is not Place.END)
         if self._state is _State.SETTLED or (
             part is Part.HEADERS and self._rules.until is Until.MESSAGE
         ):
@@ -153,20 +153,24 @@ class RequestSide:
         self._collected.length = content_length(head)
         return head
 
-    def _read(self, kind: Kind, message: Any) -> tuple[Piece, bool]:
-        """What of a message has to be kept, and whether the request ends with it."""
+    def _read(self, kind: Kind, message: Any) -> bool:
+        """Keep what of a message is needed for the choice; whether the request ends with it."""
         if kind is Kind.REQUEST_TRAILERS:
-            return Piece(kind), True
+            return True
         if kind is Kind.REQUEST_HEADERS:
-            return Piece(kind), message.request_headers.end_of_stream
+            return bool(message.request_headers.end_of_stream)
         envelope = message.request_body
-        body = envelope.body
         if self._state is _State.READING:
-            self._collected.add(body)
-        ended = envelope.end_of_stream or envelope.end_of_stream_without_message
-        if self._rules.answer is acknowledge:
-            return Piece(kind), ended
-        return Piece(kind, body, envelope=envelope if self._rules.answer is mirror else None), ended
+            self._collected.add(envelope.body)
+        return bool(envelope.end_of_stream or envelope.end_of_stream_without_message)
+
+    def _piece(self, kind: Kind, message: Any, *, end: bool) -> Piece:
+        """What of a message is needed for its reply."""
+        answer = self._rules.answer
+        if kind is not Kind.REQUEST_BODY or answer is acknowledge:
+            return BARE[kind]
+        envelope = message.request_body
+        return Piece(kind, envelope.body, end, envelope if answer is mirror else None)
 
     def _due(self, head: RequestHead) -> DecisionDue:
         self._state = _State.DUE

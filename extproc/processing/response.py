@@ -33,30 +33,34 @@ class ResponseSide:
         part, before = PART[kind], self._place
         self._place, fault = NEXT[before, part]
         events: list[Event] = [Violation(f"response {fault}")] if fault else []
-        piece, ended = _read(kind, message)
         # Some versions send no headers of their own replies: the attributes may come later.
         if not self._responded and (part is Part.HEADERS or message.attributes):
             self._responded = True
             headers = HeaderView(message.response_headers.headers)
             events.append(responded_of(attributes_of(message), headers))
+        ended = _ends(kind, message)
         if ended:
             self._place = Place.END
-            piece = piece._replace(end=part is Part.BODY and before is not Place.END)
-        if ended and not self._ended:
-            self._ended = True
-            events.append(ResponseEnded())
+            if not self._ended:
+                self._ended = True
+                events.append(_ENDED)
         if part is not Part.BODY or self._answer is acknowledge:
             events.append(ACKNOWLEDGED[kind])
         else:
-            events += map(Reply, self._answer(piece))
+            # The echo tells the end once: Envoy takes a second one for a protocol error.
+            envelope, end = message.response_body, ended and before is not Place.END
+            events += map(Reply, self._answer(Piece(kind, envelope.body, end, envelope)))
         return events
 
 
-def _read(kind: Kind, message: Any) -> tuple[Piece, bool]:
+_ENDED = ResponseEnded()
+
+
+def _ends(kind: Kind, message: Any) -> bool:
+    """Whether the response ends with a message."""
     if kind is Kind.RESPONSE_TRAILERS:
-        return Piece(kind), True
+        return True
     if kind is Kind.RESPONSE_HEADERS:
-        return Piece(kind), message.response_headers.end_of_stream
+        return bool(message.response_headers.end_of_stream)
     envelope = message.response_body
-    ended = envelope.end_of_stream or envelope.end_of_stream_without_message
-    return Piece(kind, envelope.body, envelope=envelope), ended
+    return bool(envelope.end_of_stream or envelope.end_of_stream_without_message)

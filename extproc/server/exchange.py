@@ -35,6 +35,7 @@ class Exchange:
     def __init__(self, router: Router, parsed: Parsed) -> None:
         self._router = router
         self._settings, self._errors = parsed
+        self._shadowed = self._settings.mode is Mode.SHADOW
         self._store = router.store
         self._id = router.next_id()
         self._held: list[str] = []
@@ -159,10 +160,6 @@ class Exchange:
     def _release(self) -> None:
         while self._held:
             self._store.release(self._held.pop())
-
-    @property
-    def _shadowed(self) -> bool:
-        return self._settings.mode is Mode.SHADOW
 
     def _fingerprint(self, due: DecisionDue) -> Fingerprint | None:
         """Read the prompt for the real ledger, and for the one of shadow mode: the one to ask."""
