@@ -1,6 +1,7 @@
 """From files to findings, and to mended files."""
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from extproc.check import (  # noqa: F401  # their rules register themselves, in this order
@@ -13,8 +14,7 @@ from extproc.check import (  # noqa: F401  # their rules register themselves, in
     setting_rules,
 )
 from extproc.check.edits import apply
-from extproc.check.findings import Finding, findings
-from extproc.check.kubernetes_rules import policies
+from extproc.check.findings import Finding, finding, problems
 from extproc.check.layout import Layout
 from extproc.check.nodes import Node, Source, embedded, read
 
@@ -45,12 +45,13 @@ def check(texts: Mapping[str, str]) -> Checked:
     """
     documents = [document for path, text in texts.items() for document in _read(path, text)]
     deployments = Layout(documents).deployments()
-    manifests = policies(documents)
-    found = [*findings(deployments), *findings(manifests)]
+    resources = kubernetes_rules.manifests(documents)
+    said = chain(problems(deployments), kubernetes_rules.problems(resources))
+    found = list(dict.fromkeys(finding(each, problem) for each, problem in said))
     order = {path: number for number, path in enumerate(texts)}
     found.sort(key=lambda each: (order[each.file], each.line, each.column))
-    filters = sum(each.filter.present for each in (*deployments, *manifests))
-    return Checked(found, filters)
+    filters = sum(each.filter.present for each in deployments)
+    return Checked(found, filters + len(resources.filters) + len(resources.provider_filters))
 
 
 def mend(texts: Mapping[str, str], *, only: Iterable[str] = ()) -> dict[str, str]:

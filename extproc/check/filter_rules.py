@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from extproc.check.edits import Edit, assign, insert
 from extproc.check.findings import Problem, Severity, rule
-from extproc.check.layout import DESTINATION, METADATA_NAMESPACE, Deployment
+from extproc.check.layout import DESTINATION, METADATA_NAMESPACE, PREFIX, Deployment
 from extproc.check.nodes import Node
 
 MESSAGE_TIMEOUT = "1s"
@@ -121,7 +121,8 @@ def _attributes_missing(deployment: Deployment) -> Iterator[Problem]:
         ("response_attributes", OTHER_RESPONSE_ATTRIBUTES),
     ):
         attributes = deployment.filter.at(name)
-        if missing := [each for each in wanted if each not in attributes.texts()]:
+        present = [*attributes.texts(), *(["xds.cluster_name"] if _names_pool(deployment) else [])]
+        if missing := [each for each in wanted if each not in present]:
             yield Problem(
                 attributes,
                 f"{name} lack {', '.join(missing)}",
@@ -187,6 +188,11 @@ def _headers_withheld(deployment: Deployment) -> Iterator[Problem]:
             yield Problem(allowed, f"allowed_headers lack {', '.join(missing)}")
     if held := [name for name in _NEEDED_HEADERS if _listed(denied, name)]:
         yield Problem(denied, f"disallowed_headers hold back {', '.join(held)}")
+
+
+def _names_pool(deployment: Deployment) -> bool:
+    metadata = deployment.filter.at("grpc_service", "initial_metadata").items
+    return any(item.at("key").text == f"{PREFIX}pool" for item in metadata)
 
 
 def _matches(regex: Node) -> bool:

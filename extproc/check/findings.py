@@ -93,17 +93,16 @@ def rule(name: str, severity: Severity, *, why: str, cure: str) -> Callable[[Che
     return register
 
 
-def findings(deployments: Iterable[Deployment]) -> list[Finding]:
-    """What all rules say, each thing once, in the order of files and lines."""
-    found: dict[Finding, None] = {}
+def problems(deployments: Iterable[Deployment]) -> Iterator[tuple[Rule, Problem]]:
+    """What all rules say."""
     for deployment in deployments:
         for each, check in _CHECKS:
             for problem in check(deployment):
-                found[_finding(each, problem)] = None
-    return sorted(found, key=lambda finding: (finding.file, finding.line, finding.column))
+                yield each, problem
 
 
-def _finding(each: Rule, problem: Problem) -> Finding:
+def finding(each: Rule, problem: Problem) -> Finding:
+    """A problem as it is shown."""
     return Finding(
         each.name,
         each.severity,

@@ -183,7 +183,11 @@ class Layout:
     def deployments(self) -> list[Deployment]:
         """One for each filter of ours, else one for what lies about without any."""
         found = [each for manager in self.managers for each in self._of_manager(manager)]
-        processors = [node for node in self._loose if node.message == "ExternalProcessor"]
+        processors = [
+            node
+            for node in self._loose
+            if node.message == "ExternalProcessor" and not _is_merged_into(node)
+        ]
         chosen = _ours(processors)
         if chosen:
             found += [self._of_pieces(node) for node in chosen]
@@ -276,6 +280,14 @@ def is_marked(processor: Node) -> bool:
     keys = [item.at("key").text for item in service.at("initial_metadata").items]
     name = service.at("envoy_grpc", "cluster_name").text
     return any(key.startswith(PREFIX) for key in keys) or "prefix-extproc" in name
+
+
+def _is_merged_into(node: Node) -> bool:
+    """Whether Istio merges it into a filter that is there already, so that it is only a part."""
+    around = node.parent
+    while around is not None and around.key != "patch":
+        around = around.parent
+    return around is not None and around.at("operation").text == "MERGE"
 
 
 def _is_cluster(node: Node) -> bool:

@@ -133,6 +133,9 @@ def _retry_buffer_small(deployment: Deployment) -> Iterator[Problem]:
         limits = [level.at(name) for level in (route.node, *route.levels) for name in _LIMITS]
         largest = max((limit.number or 0 for limit in limits), default=0)
         own = deployment.listener.at("per_connection_buffer_limit_bytes").number or 0
+        if deployment.buffer_filter is not None:  # keeps as much for retries too
+            kept = deployment.buffer_filter.at("typed_config", "max_request_bytes")
+            own = max(own, kept.number or 0)
         if max(largest, own) <= 1_048_576 and policy.at("num_retries").number != 0:
             present = next((limit for limit in limits if limit.present), None)
             name = str(present.key) if present else _LIMITS[1]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -10,6 +11,7 @@ import pytest_asyncio
 from typer.testing import CliRunner
 
 from extproc import cli
+from extproc.check.checking import check
 from extproc.lab.envoy_config import ListenerConfig
 from extproc.lab.processes import Part, PortPool
 from extproc.lab.stack import LocalStack, ReplicaOptions, envoy_binary
@@ -21,6 +23,13 @@ PLAIN = Path(__file__).parents[1] / "check" / "plain.yaml"
 CONVERSATIONS = 12
 
 
+class Proxy(NamedTuple):
+    """URLs of an Envoy."""
+
+    main: str
+    admin: str
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack() -> AsyncIterator[LocalStack]:
     options = ReplicaOptions(speed=float("inf"), per_process=3)
@@ -30,7 +39,7 @@ async def stack() -> AsyncIterator[LocalStack]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def url(stack: LocalStack, tmp_path: Path) -> AsyncIterator[str]:
+async def proxy(stack: LocalStack, tmp_path: Path) -> AsyncIterator[Proxy]:
     """An Envoy of a plain configuration, after ``init``."""
     ports = PortPool()
     admin, port = ports.take(), ports.take()
@@ -59,17 +68,29 @@ async def url(stack: LocalStack, tmp_path: Path) -> AsyncIterator[str]:
     envoy = Part("envoy", argv, log=tmp_path / "envoy.log", ready=ready)
     await envoy.start()
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield Proxy(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}")
     finally:
         await envoy.stop()
 
 
-async def test_second_turns_find_the_replica_of_the_first(url: str) -> None:
+async def test_second_turns_find_the_replica_of_the_first(proxy: Proxy) -> None:
     replicas = set()
     async with aiohttp.ClientSession() as session:
         for number in range(CONVERSATIONS):
-            first = await begin(session, url, random.Random(number))
-            assert await go_on(session, url, first) == first.replica
+            first = await begin(session, proxy.main, random.Random(number))
+            assert await go_on(session, proxy.main, first) == first.replica
             replicas.add(first.replica)
 
     assert len(replicas) == 3, "Envoy's own policy still spreads what nobody has seen"
+
+
+async def test_check_reads_what_a_running_envoy_has(proxy: Proxy) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{proxy.admin}/config_dump") as reply,
+    ):
+        dump = await reply.text()
+
+    assert check({"dump.json": dump}).findings == []
+    broken = dump.replace('"failure_mode_allow": true', '"failure_mode_allow": false')
+    assert {each.rule for each in check({"dump.json": broken}).findings} == {"fails-closed"}
