@@ -15,9 +15,9 @@ Sample = tuple[int, float]
 """Uncached tokens, and seconds from the choice to the end."""
 
 _WINDOW = 2000
-_FIRST = 64
+_FIRST = 100
 _EVERY = 250
-_AGREEMENT = math.log(1.5)
+_AGREEMENT = math.log(1.2)
 """How near the slopes of two halves of the samples must be to be believed."""
 
 _GAIN = 0.2

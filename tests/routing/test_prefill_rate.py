@@ -49,7 +49,7 @@ def test_what_tells_nothing_changes_nothing() -> None:
 
 def test_few_requests_prove_nothing() -> None:
     learned = LearnedRate(20_000)
-    for tokens, seconds in requests(2_000, 63):
+    for tokens, seconds in requests(2_000, 99):
         learned.observe(tokens, seconds)
     assert learned.tokens_per_second == 20_000
 

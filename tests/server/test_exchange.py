@@ -481,8 +481,8 @@ async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
     world = World(STATIC | {"x-prefix-prefill-rate": "9000"})
     now = 0.0
     monkeypatch.setattr("extproc.server.exchange.monotonic", lambda: now)
-    for number in range(128):
-        asked = await world.ask(chat(f"{number} " + "x" * 160 * number))
+    for number in range(240):
+        asked = await world.ask(chat(f"{number} " + "x" * 80 * number))
         ours = number % 2 == 0
         await asked.responded(responded(asked.ranked[0 if ours else 1]))
         uncached = asked.facts["total_tokens"] - asked.facts["matched_tokens"]
