@@ -25,7 +25,6 @@ _CLUSTER_FIELDS = (
     "circuit_breakers",
     "typed_extension_protocol_options",
 )
-_KUBERNETES = ("apiVersion", "kind")
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,11 @@ class Layout:
 
     def __init__(self, documents: Iterable[Node]) -> None:
         self._nodes = [node for document in documents for node in document.walk()]
-        self.managers = [node for node in self._nodes if node.at("http_filters").is_sequence]
+        self.managers = [
+            node
+            for node in self._nodes
+            if node.has("http_filters") and node.at("http_filters").is_sequence
+        ]
         self.clusters = {
             node.at("name").text or f"(line {node.line})": node
             for node in self._nodes
@@ -291,21 +294,11 @@ def _is_merged_into(node: Node) -> bool:
 
 
 def _is_cluster(node: Node) -> bool:
-    return (
-        node.is_mapping
-        and any(node.at(name).present for name in _CLUSTER_FIELDS)
-        and not any(name in node.fields for name in (*_KUBERNETES, "static_resources"))
-        and not node.at("http_filters").present
-        and "kube" not in node.message.lower()
-        and node.key not in ("spec", "loadBalancer", "trafficPolicy")
-    )
+    return node.has(*_CLUSTER_FIELDS) and node.key not in ("spec", "loadBalancer", "trafficPolicy")
 
 
 def _is_loose_route(node: Node) -> bool:
-    action = node.at("route")
-    if not action.is_mapping:
-        return False
-    return any(action.at(name).present for name in ("cluster", "timeout", "retry_policy"))
+    return node.has("route") and node.at("route").has("cluster", "timeout", "retry_policy")
 
 
 def _routes(config: Node) -> Iterator[Route]:

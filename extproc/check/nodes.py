@@ -7,7 +7,7 @@ well, is found too.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 import yaml
@@ -124,6 +124,11 @@ class Node:
             node = found or type(self)(self.source, None, node.mark, node, name)
         return node
 
+    def has(self, *names: str) -> bool:
+        """Whether it has one of these fields, be it null."""
+        fields = self.fields
+        return any(name in fields or camel(name) in fields for name in names)
+
     @property
     def text(self) -> str:
         """A scalar as it is written; empty for everything else."""
@@ -176,6 +181,7 @@ class Node:
         return [item.text for item in self.items]
 
 
+@cache
 def camel(name: str) -> str:
     """``lowerCamelCase`` of a field's name."""
     first, *rest = name.split("_")
