@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from extproc.check import (  # noqa: F401  # their rules register themselves, in this order
     cluster_rules,
+    field_rules,
     filter_rules,
     kubernetes_rules,
     listener_rules,

@@ -117,9 +117,15 @@ def _init(
     changes = [path for path in texts if texts[path] != changed[path]]
     if write:
         for path in changes:
-            Path(path).write_text(changed[path], encoding="utf-8")
+            _write(Path(path), changed[path])
     _say_what_was_done(changes, written=write)
     _print_left(changed)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file's text, with the line ends that it has."""
+    newline = "\r\n" if b"\r\n" in path.read_bytes() else "\n"
+    path.write_text(text, encoding="utf-8", newline=newline)
 
 
 def _say_what_was_done(changes: list[str], *, written: bool) -> None:

@@ -164,3 +164,12 @@ def test_clusters_alone_are_not_enough(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "no route to models in these files" in result.stderr
+
+
+def test_line_ends_of_windows_stay(plain: Path) -> None:
+    plain.write_bytes(PLAIN.read_bytes().replace(b"\n", b"\r\n"))
+
+    run(str(plain), "--cluster", "models", "--write")
+
+    written = plain.read_bytes()
+    assert written.count(b"\r\n") == written.count(b"\n") > PLAIN.read_text().count("\n")
