@@ -1,8 +1,7 @@
 """A load generator that costs little: raw sockets, requests that are ready, one thread.
 
-It takes some 30 us of a processor for a request, less than anything that it measures, and runs in
-the caller's process: nobody's account but its own. A client in C would need a program that not
-every machine has.
+It takes about half of what Envoy alone takes for a request, and runs in the caller's process: on
+nobody's account but its own. A client in C would need a program that not every machine has.
 """
 
 import select
