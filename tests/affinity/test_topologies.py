@@ -21,7 +21,8 @@ from tests.valkey import Valkey, free_port
 
 @contextlib.asynccontextmanager
 async def opened(url: str, router: str = "a") -> AsyncIterator[RedisStore]:
-    store = RedisStore(connect(url), router=router, deadline_s=5.0)
+    client = connect(url, connect_timeout_s=10.0)  # a busy machine is slow at TLS
+    store = RedisStore(client, router=router, deadline_s=10.0)
     await store.start()
     try:
         yield store
