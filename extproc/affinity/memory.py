@@ -9,7 +9,17 @@ from typing import NamedTuple
 from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
-from extproc.routing import Decision, Policy, Question, Strategy, choose, rendezvous
+from extproc.routing import (
+    FULL,
+    Choice,
+    Decision,
+    Policy,
+    Question,
+    Strategy,
+    apparent,
+    choose,
+    rendezvous,
+)
 
 MICRO = 1_000_000
 
@@ -77,6 +87,30 @@ class _Held:
     decision: Decision
 
 
+class _Found(NamedTuple):
+    """What is known of the candidates of a reservation, in columns.
+
+    Attributes:
+        pool: Their pool.
+        now_us: When, in Unix microseconds.
+        memory: How long they remember.
+        accounts: Their accounts.
+        depths: How many checkpoints of the prompt each holds.
+        matched: Tokens of the prompt that each holds.
+        sticky: Position of the one that the sticky entry names, or None.
+        writable: Whether the sticky entry may be written.
+    """
+
+    pool: _Pool
+    now_us: int
+    memory: _Memory
+    accounts: Sequence[Account]
+    depths: Sequence[int]
+    matched: Sequence[int]
+    sticky: int | None
+    writable: bool
+
+
 class MemoryStore:
     """Affinity in this process alone.
 
@@ -122,62 +156,66 @@ class MemoryStore:
         if not reservation.candidates:
             raise ValueError("a reservation needs at least one candidate")
         now_us = self._clock()
-        second = now_us // MICRO
+        pool = self._pool(reservation.pool, reservation.policy)
+        self._longest_ttl = max(self._longest_ttl, reservation.policy.ttl_s)
+        found = self._match(reservation, pool, now_us)
+        choice = choose(self._question(reservation, found), matched_only=reservation.matched_only)
+        decision = _decision(reservation, choice, found.matched)
+        if decision.ranked:
+            self._book(reservation, found, choice, decision)
+            self._forget(found.memory.second)
+        return decision
+
+    def _match(self, reservation: Reservation, pool: _Pool, now_us: int) -> _Found:
         policy, print_ = reservation.policy, reservation.fingerprint
-        pool = self._pool(reservation.pool, policy)
-        self._longest_ttl = max(self._longest_ttl, policy.ttl_s)
+        memory = _Memory(now_us // MICRO, policy.ttl_s, policy.cache_tokens // BLOCK)
         accounts = self._accounts(pool, reservation.candidates, now_us)
-        memory = _Memory(second, policy.ttl_s, policy.cache_tokens // BLOCK)
         depths = self._depths(reservation, accounts, memory)
-        if print_ is None:
-            matched, total = depths, 0
-        else:
-            tokens, total = (0, *print_.tokens), print_.total_tokens
-            matched = [tokens[depth] for depth in depths]
-        sticky, writable = self._home(reservation, pool, second)
-        rate = policy.prefill_rate
-        choice = choose(
-            Question(
-                policy,
-                [each.in_flight for each in accounts],
-                [each.pending and each.pending_at(now_us, rate) for each in accounts],
-                matched,
-                print_.total_tokens if print_ else None,
-                sticky,
-                pool.turn,
-                None if self._alone or print_ is None else _home_of(reservation, print_.sticky),
-            ),
-            matched_only=reservation.matched_only,
+        tokens = (0, *print_.tokens) if print_ else (0,)
+        sticky, writable = self._home(reservation, pool, memory.second)
+        matched = [tokens[depth] for depth in depths]
+        return _Found(pool, now_us, memory, accounts, depths, matched, sticky, writable)
+
+    def _question(self, reservation: Reservation, found: _Found) -> Question:
+        policy, print_ = reservation.policy, reservation.fingerprint
+        now_us, rate = found.now_us, policy.prefill_rate
+        in_flight = [each.in_flight for each in found.accounts]
+        pending = [each.pending and each.pending_at(now_us, rate) for each in found.accounts]
+        if reservation.standings:
+            standings = [reservation.standings.get(each, FULL) for each in reservation.candidates]
+            in_flight, pending = apparent(standings, in_flight, pending)
+        return Question(
+            policy,
+            in_flight,
+            pending,
+            found.matched,
+            print_.total_tokens if print_ else None,
+            found.sticky,
+            found.pool.turn,
+            None if self._alone or print_ is None else _home_of(reservation, print_.sticky),
         )
-        best = max(matched)
-        if not choice.ranked:
-            return Decision((), choice.reason, 0, best, total)
+
+    def _book(
+        self, reservation: Reservation, found: _Found, choice: Choice, decision: Decision
+    ) -> None:
+        policy, print_ = reservation.policy, reservation.fingerprint
         if policy.strategy is Strategy.ROUND_ROBIN:
-            pool.turn += 1
+            found.pool.turn += 1
         first = choice.ranked[0]
-        replica, account = reservation.candidates[first], accounts[first]
-        decision = Decision(
-            tuple([reservation.candidates[position] for position in choice.ranked]),
-            choice.reason,
-            matched[first],
-            best,
-            total,
-        )
+        replica, account, depth = decision.ranked[0], found.accounts[first], found.depths[first]
         if reservation.hold:
-            account.drain(now_us, rate)
-            uncached = total - matched[first]
+            account.drain(found.now_us, policy.prefill_rate)
+            uncached = decision.total_tokens - decision.matched_tokens
             end = account.take(uncached)
-            new_home = choice.home is not None and sticky is None and writable
+            new_home = choice.home is not None and found.sticky is None and found.writable
             self._held[reservation.id] = _Held(
-                reservation, replica, uncached, end, depths[first], new_home, decision
+                reservation, replica, uncached, end, depth, new_home, decision
             )
         if print_:
-            self._record(replica, account, print_.hashes, depths[first], memory)
-            if choice.home is not None and writable:
+            self._record(replica, account, print_.hashes, depth, found.memory)
+            if choice.home is not None and found.writable:
                 home = reservation.candidates[choice.home]
-                self._keep_home(print_, home, accounts[choice.home].epoch, second, policy.ttl_s)
-        self._forget(second)
-        return decision
+                self._keep_home(print_, home, found.accounts[choice.home].epoch, found.memory)
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
@@ -355,7 +393,8 @@ class MemoryStore:
             self._seen[checkpoint] = kept
             self._seen.move_to_end(checkpoint)
 
-    def _keep_home(self, print_: Fingerprint, home: str, epoch: int, second: int, ttl: int) -> None:
+    def _keep_home(self, print_: Fingerprint, home: str, epoch: int, memory: _Memory) -> None:
+        second, ttl = memory.second, memory.ttl
         last = self._homes.get(print_.sticky, {}).get(home)
         if last is None or last >> 32 < epoch or (second - (last >> 32)) * 4 >= ttl:
             self._homes[print_.sticky] = {home: _stamp(max(second, epoch), 0)}
@@ -384,6 +423,17 @@ class MemoryStore:
                 if live and len(table) <= self._limit:
                     break
                 del table[oldest]
+
+
+def _decision(reservation: Reservation, choice: Choice, matched: Sequence[int]) -> Decision:
+    print_ = reservation.fingerprint
+    return Decision(
+        tuple([reservation.candidates[position] for position in choice.ranked]),
+        choice.reason,
+        matched[choice.ranked[0]] if choice.ranked else 0,
+        max(matched),
+        print_.total_tokens if print_ else 0,
+    )
 
 
 def _home_of(reservation: Reservation, start: bytes) -> int:

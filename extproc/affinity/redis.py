@@ -15,7 +15,7 @@ from extproc.affinity.outbox import Outbox
 from extproc.affinity.scripts import Value
 from extproc.affinity.share import STALE, Share, StaleIndexError
 from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
-from extproc.routing import Decision, Policy, Reason
+from extproc.routing import FULL, Decision, Policy, Reason
 
 _REASONS = {
     1: Reason.MATCHED,
@@ -27,6 +27,8 @@ _REASONS = {
 }
 _TOLD_AT_ONCE = 16
 """News in waiting beyond which adopted reservations do not add to them: releases come first."""
+
+_STANDING = struct.Struct("<HI")
 
 _IDLE_S = 600.0
 """Seconds after which an unused pool gets no signs of life any more."""
@@ -278,7 +280,7 @@ class RedisStore:
             int(reservation.matched_only) + 2 * int(reservation.hold),
         ]
         if fingerprint is None:
-            return keys, [*args, 0, b"", self._router, policy.cache_tokens]
+            return keys, [*args, 0, b"", self._router, policy.cache_tokens, _packed(reservation)]
         tokens = struct.pack(f"<{len(fingerprint.tokens)}I", *fingerprint.tokens)
         return keys, [
             *args,
@@ -286,6 +288,7 @@ class RedisStore:
             tokens,
             self._router,
             policy.cache_tokens,
+            _packed(reservation),
         ]
 
     async def _settle(self, reservation: Reservation, *, elsewhere: str, ok: bool) -> None:
@@ -331,6 +334,14 @@ class RedisStore:
         elif policy is not None:
             pool.policy = policy
         return pool
+
+
+def _packed(reservation: Reservation) -> bytes:
+    """The candidates' standings as ``lua/reserve.lua`` wants them; nothing where all are full."""
+    if not reservation.standings:
+        return b""
+    found = [reservation.standings.get(each, FULL) for each in reservation.candidates]
+    return b"".join([_STANDING.pack(*each) for each in found])
 
 
 def _affinity_keys(names: PoolKeys, reservation: Reservation) -> list[bytes]:

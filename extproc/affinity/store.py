@@ -6,6 +6,7 @@ from typing import Protocol
 
 from extproc.prompt.model import Fingerprint
 from extproc.routing.model import Decision, Policy
+from extproc.routing.standing import Standings
 
 
 class StoreError(Exception):
@@ -27,6 +28,7 @@ class Reservation:
             with nobody.
         hold: Whether the choice counts as in flight until ``release``; without it only the
             affinity is recorded.
+        standings: How candidates stand beyond what the store knows of them.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Reservation:
     fingerprint: Fingerprint | None = None
     matched_only: bool = False
     hold: bool = True
+    standings: Standings = field(default_factory=dict)
 
 
 def moved(reservation: Reservation, replica: str) -> Reservation:

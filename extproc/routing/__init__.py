@@ -3,9 +3,11 @@
 from extproc.routing.model import Decision, Mode, Policy, Reason, Strategy
 from extproc.routing.prefill_rate import LearnedRate
 from extproc.routing.rendezvous import rendezvous
+from extproc.routing.standing import FULL, Standing, Standings, apparent, together
 from extproc.routing.strategies import RANKED, Choice, Question, choose
 
 __all__ = [
+    "FULL",
     "RANKED",
     "Choice",
     "Decision",
@@ -14,7 +16,11 @@ __all__ = [
     "Policy",
     "Question",
     "Reason",
+    "Standing",
+    "Standings",
     "Strategy",
+    "apparent",
     "choose",
     "rendezvous",
+    "together",
 ]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from extproc.affinity import MemoryStore, RedisStore, Reservation
 from extproc.affinity.connect import connect
 from extproc.prompt.model import Fingerprint
-from extproc.routing import Policy, Strategy, rendezvous
+from extproc.routing import Policy, Standing, Strategy, rendezvous
+from extproc.routing.standing import MOST_QUEUED
 from tests.valkey import Valkey
 
 REPLICAS = [f"10.0.0.{number}:8000" for number in range(1, 6)]
@@ -44,6 +45,7 @@ class Reserve:
     matched_only: bool = False
     hold: bool = True
     cache_tokens: int = 0
+    standings: tuple[Standing, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ class Leave:
 
 replica = st.integers(0, len(REPLICAS) - 1)
 which = st.integers(0, 30)
+standing = st.builds(
+    Standing, st.sampled_from([1000, 1000, 500, 100, 1]), st.sampled_from([0, 0, 60, MOST_QUEUED])
+)
 steps = st.one_of(
     st.builds(
         Reserve,
@@ -93,6 +98,7 @@ steps = st.one_of(
         matched_only=st.sampled_from([False, False, False, True]),
         hold=st.sampled_from([True, True, True, False]),
         cache_tokens=st.sampled_from([0, 0, 300, 1_000]),
+        standings=st.one_of(st.just(()), st.lists(standing, max_size=5).map(tuple)),
     ),
     st.builds(Again, which),
     st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
@@ -156,6 +162,7 @@ class Pair:
             fingerprint=print_,
             matched_only=step.matched_only,
             hold=step.hold,
+            standings=dict(zip(REPLICAS, step.standings, strict=False)),
         )
 
     async def reserve(self, reservation: Reservation) -> None:

@@ -3,7 +3,7 @@
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
 --       10 flags: 1 matched only, 2 hold  11 total tokens  12 tokens at each checkpoint, 4 bytes each
---       13 router  14 cache_tokens
+--       13 router  14 cache_tokens  15 standings: 2 bytes of weight and 4 of queued tokens each, or none
 -- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
 
 local RANKED = 3
@@ -37,6 +37,14 @@ for i = 1, size do
   local n, p, c, _, since, _, blocks = record(state, each)
   in_flight[i], epoch[i], taken[i] = n, since, blocks
   pending[i] = p - drainable(p, c, now, rate)
+end
+-- As in routing/standing.py: what is in flight and pending weighs more on who can bear less.
+if ARGV[15] ~= '' then
+  for i = 1, size do
+    local weight, queued = unpack_at('<I2I4', ARGV[15], 6 * i - 5)
+    in_flight[i] = floor(in_flight[i] * 1000 / weight)
+    pending[i] = floor((pending[i] + queued) * 1000 / weight)
+  end
 end
 
 -- Whether a candidate still holds what it saw; with 4 quarters, whether that is hardly old.
