@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from extproc.affinity.board import Board
 from extproc.affinity.keys import PoolKeys
 from extproc.affinity.link import Link
 from extproc.affinity.store import ReplicaState, Reservation
@@ -48,6 +49,8 @@ class PoolDirectory:
         generation: Under which the indexes hold; empty while they are not known.
         index: Replica to its index, two bytes big endian.
         members: As last heard, sorted.
+        routers: The live routers, as last heard, sorted.
+        board: The pool's notice board.
         held: This router's open reservations by id.
         joined_at: Monotonic time of the last ``join``.
         used_at: Monotonic time of the last reservation.
@@ -61,6 +64,8 @@ class PoolDirectory:
         self.generation = b""
         self.index: dict[str, bytes] = {}
         self.members: tuple[str, ...] = ()
+        self.routers: tuple[str, ...] = (router,)
+        self.board = Board()
         self.held: dict[str, Held] = {}
         self.joined_at = 0.0
         self.used_at = 0.0

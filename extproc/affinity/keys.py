@@ -16,6 +16,7 @@ class PoolKeys:
         self.uses = base + b"uses"
         self.routers = base + b"routers"
         self.incarnations = base + b"incarnations"
+        self.board = base + b"board"
         self._open = base + b"open:"
         self._checkpoint = base + b"c:"
         self._home = base + b"h:"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from extproc.affinity.board import Board
 from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.prompt.model import Fingerprint
@@ -68,6 +69,7 @@ class _Memory(NamedTuple):
 
 @dataclass(slots=True)
 class _Pool:
+    board: Board
     accounts: dict[str, Account] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     turn: int = 0
@@ -265,6 +267,18 @@ class MemoryStore:
             account.epoch = now_us // MICRO + 1
         account.incarnation = incarnation
 
+    def post(self, pool: str, topic: str, text: str, *, ttl_s: int) -> None:
+        """See ``AffinityStore.post``."""
+        self._pool(pool).board.post(topic, text, ttl_s)
+
+    def board(self, pool: str) -> Mapping[str, str]:
+        """See ``AffinityStore.board``."""
+        return self._pool(pool).board.read()
+
+    def elected(self, pool: str, job: str) -> bool:
+        """See ``AffinityStore.elected``: there is no other router that this one knows of."""
+        return True
+
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``; never raises."""
         state, now_us = self._pool(pool), self._clock()
@@ -287,7 +301,7 @@ class MemoryStore:
     def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
         pool = self._pools.get(name)
         if pool is None:
-            pool = self._pools[name] = _Pool()
+            pool = self._pools[name] = _Pool(Board(lambda: self._clock() / MICRO))
         if policy is not None:
             pool.rate = policy.prefill_rate
         return pool

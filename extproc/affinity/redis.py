@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from xxhash import xxh3_64_digest
+
+from extproc.affinity.board import MOST_TOPICS
 from extproc.affinity.directory import Held, PoolDirectory, decode
 from extproc.affinity.keys import PoolKeys
 from extproc.affinity.link import Link
@@ -15,7 +18,7 @@ from extproc.affinity.outbox import Outbox
 from extproc.affinity.scripts import Value
 from extproc.affinity.share import STALE, Share, StaleIndexError
 from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
-from extproc.routing import FULL, Decision, Policy, Reason
+from extproc.routing import FULL, Decision, Policy, Reason, rendezvous
 
 _REASONS = {
     1: Reason.MATCHED,
@@ -191,6 +194,31 @@ class RedisStore:
             await self._link.run("restarted", keys, [replica, incarnation])
 
         self._outbox.tell(pool, tell)
+
+    def post(self, pool: str, topic: str, text: str, *, ttl_s: int) -> None:
+        """See ``AffinityStore.post``."""
+        directory = self._pool(pool)
+        notice = directory.board.post(topic, text, ttl_s)
+        if notice is None:
+            return
+
+        async def tell() -> None:
+            args: list[Value] = [topic, text, ttl_s, MOST_TOPICS]
+            await self._link.run("post", [directory.keys.board], args)
+            directory.board.told(notice)
+
+        self._outbox.tell(pool, tell)
+
+    def board(self, pool: str) -> Mapping[str, str]:
+        """See ``AffinityStore.board``."""
+        return self._pool(pool).board.read()
+
+    def elected(self, pool: str, job: str) -> bool:
+        """See ``AffinityStore.elected``."""
+        routers = self._pool(pool).routers
+        if not routers:
+            return True
+        return rendezvous(xxh3_64_digest(job.encode()), routers)[0] == self._router
 
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``."""

@@ -125,6 +125,18 @@ class ResilientStore:
         self._local.restarted(pool, replica, incarnation)
         self._shared.restarted(pool, replica, incarnation)
 
+    def post(self, pool: str, topic: str, text: str, *, ttl_s: int) -> None:
+        """See ``AffinityStore.post``."""
+        self._shared.post(pool, topic, text, ttl_s=ttl_s)
+
+    def board(self, pool: str) -> Mapping[str, str]:
+        """See ``AffinityStore.board``: what was heard last, and this router's own."""
+        return self._shared.board(pool)
+
+    def elected(self, pool: str, job: str) -> bool:
+        """See ``AffinityStore.elected``: each router for itself while the store is away."""
+        return self._open or self._shared.elected(pool, job)
+
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``: this router's own view while the store is away."""
         if not self._open:

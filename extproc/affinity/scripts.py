@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError
 
 Value = bytes | str | int | float
 
-NAMES = ("reserve", "release", "withdraw", "join", "leave", "restarted", "sync", "reclaim")
+NAMES = ("reserve", "release", "withdraw", "join", "leave", "restarted", "sync", "reclaim", "post")
 
 
 class Scripts:

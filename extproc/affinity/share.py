@@ -1,6 +1,7 @@
 """A router's share of a pool: what it holds, told to the store again and again, and repaired."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from extproc.affinity.directory import PoolDirectory
@@ -49,6 +50,7 @@ class Share:
             await self._rejoin(pool)
         pool.released = []
         try:
+            told = pool.board.before_hearing()
             whole, pool.dirty = pool.dirty, False
             reply = await self._compare(pool, whole=whole)
             if reply[0] == STALE:
@@ -62,9 +64,11 @@ class Share:
                 await self.release(pool, pool.released)
         finally:
             pool.released = None
-        end = reply.index(b"")
-        pool.heard(each.decode() for each in reply[1:end])
-        for router in reply[end + 1 :]:
+        _, members, silent, live, notices = reply
+        pool.heard(each.decode() for each in members)
+        pool.routers = tuple(sorted(each.decode() for each in live))
+        pool.board.heard(_notices(notices), told)
+        for router in silent:
             await self.reclaim(pool, router.decode(), silence_s=self._silence_s)
 
     async def release(self, pool: PoolDirectory, ids: list[str]) -> None:
@@ -92,10 +96,16 @@ class Share:
                 index = pool.index.get(each.replica)
                 if index is not None:  # else it left the pool: nobody counts its requests any more
                     args += [key, int.from_bytes(index, "big"), each.tokens_left(now, rate)]
-        names = [keys.state, keys.members, keys.uses, keys.routers, keys.incarnations]
+        names = [keys.state, keys.members, keys.uses, keys.routers, keys.incarnations, keys.board]
         reply: list[Any] = await self._link.run("sync", [*names, keys.open(self._router)], args)
         return reply
 
     async def _rejoin(self, pool: PoolDirectory) -> None:
         held = {each.replica for each in pool.held.values()}
         await pool.rejoin(self._link, {*pool.index, *held})
+
+
+def _notices(flat: list[Any]) -> Iterator[tuple[str, str, float]]:
+    """Topic, text and seconds left, from a list of all of them in a row."""
+    for topic, text, left_s in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+        yield topic.decode(errors="replace"), text.decode(errors="replace"), float(left_s)

@@ -142,6 +142,28 @@ class AffinityStore(Protocol):
     def restarted(self, pool: str, replica: str, incarnation: str) -> None:
         """Void a replica's older affinity if ``incarnation`` differs from the last one told."""
 
+    def post(self, pool: str, topic: str, text: str, *, ttl_s: int) -> None:
+        """Put a short text on a pool's notice board, for all routers.
+
+        Args:
+            pool: The pool's name.
+            topic: What it is about; a new text takes the former one's place.
+            text: What it says; an empty one takes the former down.
+            ttl_s: Seconds for which it holds, by the store's clock.
+        """
+
+    def board(self, pool: str) -> Mapping[str, str]:
+        """Topic to text: the other routers' at most a few seconds old, this router's own at once.
+
+        Cheap enough for every request; the same mapping again while nothing changes.
+        """
+
+    def elected(self, pool: str, job: str) -> bool:
+        """Whether this router is the one, of all that live, to do a job for the pool.
+
+        For a moment after routers come or go it may be two or none.
+        """
+
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """All members of a pool and how they fare.
 
