@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
+from typing import Protocol as Interface
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -16,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from extproc.processing.wire import canonical_address
 from extproc.prompt.model import ToolsPlace
 from extproc.replicas.discovery_url import parse_target
-from extproc.routing import Mode, Policy, Strategy
+from extproc.routing import Mode, Policy, Protocol, Strategy
 
 PREFIX = "x-prefix-"
 
@@ -108,6 +109,12 @@ class PoolSettings(BaseModel):
     mode: Mode = Field(
         default=Mode.ENFORCE,
         description="`shadow` decides and counts, but leaves the choice to Envoy.",
+    )
+    protocol: Protocol = Field(
+        default=Protocol.ENVOY,
+        description="Who answers where no replica can be chosen: `envoy` leaves the choice to "
+        "Envoy; `epp` refuses with 503 or 429, as the Gateway API Inference Extension wants it of "
+        "an endpoint picker.",
     )
     pool: PoolName = Field(
         default="",
@@ -249,7 +256,7 @@ class Parsed(NamedTuple):
     errors: tuple[SettingError, ...] = ()
 
 
-class _Item(Protocol):
+class _Item(Interface):
     def __iter__(self) -> Any: ...
 
 

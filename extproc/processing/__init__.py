@@ -1,10 +1,12 @@
 """The ext_proc protocol without I/O: messages in, messages and events out."""
 
 from extproc.processing.events import (
+    Answer,
     BodyMode,
     Choice,
     DecisionDue,
     Event,
+    Refusal,
     Reply,
     RequestHead,
     Responded,
@@ -16,11 +18,13 @@ from extproc.processing.replies import (
     ECHO_LIMIT,
     FACTS_NAMESPACE,
     LB_NAMESPACE,
+    REFUSED,
 )
 from extproc.processing.session import DEFAULT_WINDOW, Session
 from extproc.processing.wire import (
     attributes_of,
     canonical_address,
+    canonical_host,
     head_of,
     metadata_of,
     responded_of,
@@ -32,10 +36,13 @@ __all__ = [
     "ECHO_LIMIT",
     "FACTS_NAMESPACE",
     "LB_NAMESPACE",
+    "REFUSED",
+    "Answer",
     "BodyMode",
     "Choice",
     "DecisionDue",
     "Event",
+    "Refusal",
     "Reply",
     "RequestHead",
     "Responded",
@@ -44,6 +51,7 @@ __all__ = [
     "Violation",
     "attributes_of",
     "canonical_address",
+    "canonical_host",
     "head_of",
     "metadata_of",
     "responded_of",

@@ -116,3 +116,24 @@ class Choice(NamedTuple):
 
     destinations: Sequence[str] = ()
     facts: Mapping[str, str | float | bool] = _NOTHING
+
+
+class Refusal(NamedTuple):
+    """The other answer to ``DecisionDue``: the client gets an answer, and no replica the request.
+
+    Attributes:
+        status: The HTTP status, 503 or 429.
+        reason: A word for machines, in the header ``x-prefix-refused``.
+        message: A sentence for people.
+        retry_after_s: Seconds after which the client may try again; 0 for nothing to tell.
+        facts: As in ``Choice``.
+    """
+
+    status: int
+    reason: str
+    message: str
+    retry_after_s: int = 0
+    facts: Mapping[str, str | float | bool] = _NOTHING
+
+
+Answer = Choice | Refusal

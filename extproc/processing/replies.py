@@ -3,6 +3,7 @@
 Replies without content are built once and shared: nobody may change a message of this module.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -12,13 +13,16 @@ from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from extproc.processing.events import Choice, Reply
+from extproc.processing.events import Choice, Refusal, Reply
 
 DESTINATION = "x-gateway-destination-endpoint"
 """Header and metadata field by which Envoy's ``override_host`` policy picks the replica."""
 
 LB_NAMESPACE = "envoy.lb"
 FACTS_NAMESPACE = "prefix_extproc"
+
+REFUSED = "x-prefix-refused"
+"""Response header that says why a request was refused, in one word."""
 
 ECHO_LIMIT = 62_000
 """Most bytes in one echoed chunk: below 64 KiB with the message around them, as the Gateway API
@@ -160,6 +164,29 @@ def _decision(
         _write(message.dynamic_metadata, FACTS_NAMESPACE, facts)
     serialized: bytes = message.SerializeToString()
     return serialized
+
+
+def refuse(refusal: Refusal) -> Any:
+    """An immediate response: Envoy answers the client with it, and ends the stream.
+
+    Its body is an error as clients of the OpenAI API know them.
+    """
+    message = pb.ProcessingResponse()
+    response = message.immediate_response
+    response.status.code = refusal.status
+    headers = {"content-type": "application/json", REFUSED: refusal.reason}
+    if refusal.retry_after_s:
+        headers["retry-after"] = str(refusal.retry_after_s)
+    for name, value in headers.items():
+        option = response.headers.set_headers.add(append_action=_OVERWRITE)
+        option.header.key, option.header.raw_value = name, value.encode()
+    kind = "rate_limit_error" if refusal.status == 429 else "server_error"
+    error = {"message": refusal.message, "type": kind, "code": refusal.reason}
+    response.body = json.dumps({"error": error}).encode()
+    response.details = f"prefix_extproc_{refusal.reason}"
+    if refusal.facts:
+        _write(message.dynamic_metadata, FACTS_NAMESPACE, refusal.facts.items())
+    return message
 
 
 def _write(metadata: Any, namespace: str, values: Iterable[tuple[str, str | float | bool]]) -> None:

@@ -4,10 +4,28 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from extproc.processing.events import Choice, DecisionDue, Event, Reply, RequestHead, Violation
+from extproc.processing.events import (
+    Answer,
+    Choice,
+    DecisionDue,
+    Event,
+    Refusal,
+    Reply,
+    RequestHead,
+    Violation,
+)
 from extproc.processing.modes import ASSUMED, Rules, Until, for_request, request_rules
 from extproc.processing.order import NEXT, PART, Part, Place
-from extproc.processing.replies import ACKNOWLEDGED, BARE, Kind, Piece, acknowledge, decide, mirror
+from extproc.processing.replies import (
+    ACKNOWLEDGED,
+    BARE,
+    Kind,
+    Piece,
+    acknowledge,
+    decide,
+    mirror,
+    refuse,
+)
 from extproc.processing.wire import content_length, head_of
 
 SLOW_START = 32 * 1024
@@ -21,6 +39,12 @@ class _State(Enum):
     READING = auto()
     DUE = auto()
     SETTLED = auto()
+    REFUSED = auto()
+
+    __hash__ = object.__hash__  # members are looked up; Enum's own hash is a call of Python code
+
+
+_OVER = frozenset({_State.SETTLED, _State.REFUSED})
 
 
 class _Collected:
@@ -68,7 +92,8 @@ class RequestSide:
     """Requests in, replies and one ``DecisionDue`` out.
 
     What Envoy waits for is remembered as a queue of pieces until the choice is there. The choice
-    rides on the first of them; then each message is answered as it comes.
+    rides on the first of them; then each message is answered as it comes. A refusal answers all of
+    them at once, and what is still on its way: Envoy ends the stream.
     """
 
     __slots__ = (
@@ -98,6 +123,8 @@ class RequestSide:
 
     def receive(self, kind: Kind, message: Any) -> list[Event]:
         """Take one request message in."""
+        if self._state is _State.REFUSED:
+            return []
         head = self._head or self._open(message)
         part, before = PART[kind], self._place
         self._place, fault = NEXT[before, part]
@@ -124,13 +151,20 @@ class RequestSide:
             return []
         return [self._due(self._head)]
 
-    def decide(self, choice: Choice) -> list[Event]:
+    def decide(self, answer: Answer) -> list[Event]:
         """Answer ``DecisionDue``. Nothing happens if it was never asked or is moot by now."""
-        return self.settle(choice) if self._state is _State.DUE else []
+        if self._state is not _State.DUE:
+            return []
+        if isinstance(answer, Refusal):
+            self._state = _State.REFUSED
+            self._collected.take()
+            self._owed.clear()
+            return [Reply(refuse(answer))]
+        return self.settle(answer)
 
     def settle(self, choice: Choice) -> list[Event]:
         """Pay what is owed and hold nothing back any more, asked or not. Once."""
-        if self._state is _State.SETTLED:
+        if self._state in _OVER:
             return []
         self._state, self._choice = _State.SETTLED, choice
         self._collected.take()

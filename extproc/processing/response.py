@@ -6,7 +6,7 @@ from extproc.processing.events import Event, Reply, ResponseEnded, Violation
 from extproc.processing.modes import ASSUMED, response_rules
 from extproc.processing.order import NEXT, PART, Part, Place
 from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge
-from extproc.processing.wire import HeaderView, attributes_of, responded_of
+from extproc.processing.wire import HeaderView, attributes_of, responded_of, served_of
 
 
 class ResponseSide:
@@ -37,7 +37,7 @@ class ResponseSide:
         if not self._responded and (part is Part.HEADERS or message.attributes):
             self._responded = True
             headers = HeaderView(message.response_headers.headers)
-            events.append(responded_of(attributes_of(message), headers))
+            events.append(responded_of(attributes_of(message), headers, served_of(message)))
         ended = _ends(kind, message)
         if ended:
             self._place = Place.END

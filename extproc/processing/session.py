@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from extproc.processing.events import Choice, Event, RequestHead, Violation
+from extproc.processing.events import Answer, Choice, Event, RequestHead, Violation
 from extproc.processing.replies import Kind
 from extproc.processing.request import RequestSide
 from extproc.processing.response import ResponseSide
@@ -62,13 +62,13 @@ class Session:
         """Tell that nothing came for ``patience`` seconds."""
         return self._request.idle()
 
-    def decide(self, choice: Choice) -> list[Event]:
+    def decide(self, answer: Answer) -> list[Event]:
         """Answer ``DecisionDue``.
 
         Returns:
-            ``Reply`` events in order; none if the choice is moot by now.
+            ``Reply`` events in order; none if the answer is moot by now.
         """
-        return self._request.decide(choice)
+        return self._request.decide(answer)
 
     def abandon(self) -> list[Event]:
         """Give up choosing: answer all that is owed, so that Envoy chooses by its own policy.

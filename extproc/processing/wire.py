@@ -111,11 +111,35 @@ def head_of(message: Any, mode: BodyMode) -> RequestHead:
     )
 
 
-def responded_of(attributes: Mapping[str, Any], headers: Mapping[str, Sequence[str]]) -> Responded:
-    """What the response's attributes and headers tell of who served, and how."""
+SERVED = "x-gateway-destination-endpoint-served"
+"""Where a gateway tells who served: a field of the response's metadata in ``envoy.lb``. Source: the
+endpoint-picker protocol of the Gateway API Inference Extension (proposal 004)."""
+
+
+def served_of(message: Any) -> str:
+    """Who served, as a gateway tells it in a response's metadata; empty where it does not."""
+    if not message.HasField("metadata_context"):
+        return ""
+    fields = message.metadata_context.filter_metadata.get("envoy.lb")
+    return str(fields.fields[SERVED].string_value) if fields and SERVED in fields.fields else ""
+
+
+def responded_of(
+    attributes: Mapping[str, Any], headers: Mapping[str, Sequence[str]], served: str = ""
+) -> Responded:
+    """What a response tells of who served, and how.
+
+    Args:
+        attributes: Envoy's.
+        headers: The response's. Their word counts last: a replica can write what it likes.
+        served: What ``served_of`` found. It counts first: behind a second hop, attributes tell
+            only of the hop.
+    """
     get, status = attributes.get, headers.get(":status")
     return Responded(
-        canonical_address(_text(get("upstream.address"))),
+        canonical_address(served)
+        or canonical_address(_text(get("upstream.address")))
+        or canonical_address(next(iter(headers.get(SERVED, ())), "")),
         _whole(get("upstream.request_attempt_count")),
         _digits(status[0]) if status else _whole(get("response.code")),
         _whole(get("response.flags")),
@@ -160,14 +184,25 @@ def canonical_address(text: str) -> str:
     """
     host, _, port = text.strip().rpartition(":")
     number = _digits(port)
-    if not 0 < number < 1 << 16:
+    if not 0 < number < 1 << 16 or (":" in host and not host.startswith("[")):
         return ""
-    bracketed = host.startswith("[") and host.endswith("]")
-    family = socket.AF_INET6 if bracketed else socket.AF_INET
+    host = canonical_host(host)
+    return f"{host}:{number}" if host else ""
+
+
+def canonical_host(text: str) -> str:
+    """An IP address as it stands in a canonical address, or an empty string.
+
+    Args:
+        text: ``10.0.0.2``, ``[2001:db8::1]`` or ``2001:db8::1``.
+    """
+    bracketed = text.startswith("[") and text.endswith("]")
+    host = text[1:-1] if bracketed else text
+    six = bracketed or ":" in host
+    family = socket.AF_INET6 if six else socket.AF_INET
     try:
         # Not ``ipaddress``: it and Envoy differ on IPv4-mapped addresses.
-        packed = socket.inet_pton(family, host[1:-1] if bracketed else host)
+        host = socket.inet_ntop(family, socket.inet_pton(family, host))
     except (OSError, ValueError):
         return ""
-    host = socket.inet_ntop(family, packed)
-    return f"[{host}]:{number}" if bracketed else f"{host}:{number}"
+    return f"[{host}]" if six else host

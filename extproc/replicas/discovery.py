@@ -39,6 +39,11 @@ class Discovered:
         if watch.endpoints is not None:
             self._heard(watch.endpoints)
 
+    @property
+    def told(self) -> bool:
+        """Whether the source has answered."""
+        return self._candidates is not None
+
     def candidates(self) -> Candidates:
         """Who may be chosen now."""
         self._watch.touch()

@@ -64,6 +64,7 @@ class Observed:
     """
 
     name = "observed"
+    told = False
 
     def __init__(self, pool: str, store: Membership, *, roll: Callable[[], float] = random) -> None:
         self._pool = pool

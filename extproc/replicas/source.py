@@ -1,15 +1,7 @@
 """Where a pool's members come from: the interface, and the two kinds that are a plain list."""
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
-
-from extproc.processing.wire import canonical_address
-
-SUBSET_NAMESPACE = "envoy.lb.subset_hint"
-SUBSET_KEY = "x-gateway-destination-endpoint-subset"
-"""The request metadata by which a gateway limits the choice. Source: the endpoint-picker protocol
-of the Gateway API Inference Extension (proposal 004)."""
+from typing import NamedTuple, Protocol
 
 
 class Candidates(NamedTuple):
@@ -47,6 +39,10 @@ class Source(Protocol):
     def name(self) -> str:
         """The kind of source, as ``/pools`` and the logs name it."""
 
+    @property
+    def told(self) -> bool:
+        """Whether somebody told all members; else they are those that were seen so far."""
+
     def candidates(self) -> Candidates:
         """Who may be chosen for one request."""
 
@@ -61,6 +57,8 @@ class Listed:
         name: Who settled them.
         addresses: Canonical, without repeats.
     """
+
+    told = True
 
     def __init__(self, name: str, addresses: tuple[str, ...]) -> None:
         self.name = name
@@ -78,18 +76,3 @@ class Listed:
 def static(addresses: tuple[str, ...]) -> Listed:
     """The list of the setting ``x-prefix-replicas``."""
     return Listed("static", addresses)
-
-
-def subset(metadata: Mapping[str, Mapping[str, Any]]) -> Listed | None:
-    """The subset that a request's metadata names; None where it names none.
-
-    Args:
-        metadata: Namespace to fields; the subset is a list of ``ip:port``, or one text with commas.
-    """
-    fields = metadata.get(SUBSET_NAMESPACE)
-    hint = fields.get(SUBSET_KEY) if fields else None
-    if hint is None:
-        return None
-    items = hint.split(",") if isinstance(hint, str) else hint if isinstance(hint, list) else ()
-    addresses = (canonical_address(item.strip()) for item in items if isinstance(item, str))
-    return Listed("subset", tuple(dict.fromkeys(filter(None, addresses))))

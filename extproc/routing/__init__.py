@@ -1,6 +1,6 @@
 """Strategies and the decision they make. Pure."""
 
-from extproc.routing.model import Decision, Mode, Policy, Reason, Strategy
+from extproc.routing.model import Decision, Mode, Policy, Protocol, Reason, Strategy
 from extproc.routing.prefill_rate import LearnedRate
 from extproc.routing.rendezvous import rendezvous
 from extproc.routing.standing import FULL, Standing, Standings, apparent, together
@@ -14,6 +14,7 @@ __all__ = [
     "LearnedRate",
     "Mode",
     "Policy",
+    "Protocol",
     "Question",
     "Reason",
     "Standing",

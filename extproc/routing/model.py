@@ -22,6 +22,16 @@ class Mode(StrEnum):
     SHADOW = "shadow"
 
 
+class Protocol(StrEnum):
+    """Who answers where there is nobody to choose."""
+
+    ENVOY = "envoy"
+    """Envoy, by its own policy."""
+    EPP = "epp"
+    """The router, with 503 or 429. Source: the endpoint-picker protocol of the Gateway API
+    Inference Extension (proposal 004)."""
+
+
 class Reason(StrEnum):
     """Why a decision came out as it did. A label of the metrics and a field of access logs."""
 
@@ -38,7 +48,9 @@ class Reason(StrEnum):
     OBSERVING = "observing"
     """The pool is still being learned: the choice was Envoy's."""
     NO_REPLICAS = "no_replicas"
-    """The pool has no known replica: the choice was Envoy's."""
+    """The pool has no known replica."""
+    NO_SUBSET = "no_subset"
+    """The gateway's subset hint names nobody who may be chosen."""
     FALLBACK = "fallback"
     """Our own fault (an exception, a full table …): the choice was Envoy's."""
 

@@ -154,6 +154,7 @@ def _counts(stats: PoolStats) -> dict[str, Any]:
         "decisions": stats.reasons.total(),
         "reasons": dict(stats.reasons),
         "outcomes": dict(stats.outcomes),
+        "rejected": dict(stats.rejected),
         "unreadable": dict(stats.problems),
         "hits": {
             "prompt_tokens": stats.total_tokens,

@@ -4,10 +4,17 @@ from time import monotonic, time
 
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
-from extproc.processing.events import Choice, DecisionDue, RequestHead, Responded
+from extproc.processing.events import (
+    Answer,
+    Choice,
+    DecisionDue,
+    Refusal,
+    RequestHead,
+    Responded,
+)
 from extproc.prompt.model import Fingerprint, Unreadable
-from extproc.replicas import Service, Source
-from extproc.routing import Decision, LearnedRate, Mode, Reason
+from extproc.replicas import Service, Source, Subset
+from extproc.routing import Decision, LearnedRate, Mode, Protocol, Reason
 from extproc.server.decision_log import Entry
 from extproc.server.question import fingerprint_of, in_order, prompt_of
 from extproc.server.router import Router, pool_name, problem_of
@@ -20,6 +27,14 @@ SERVED = "~served"
 """Ending of a reservation's id where it was made because a replica of Envoy's choice served."""
 
 _NOBODY = Decision((), Reason.NO_REPLICAS)
+
+_REFUSALS = {
+    Reason.NO_REPLICAS: Refusal(503, Reason.NO_REPLICAS, "The pool has no replica that is ready."),
+    Reason.NO_SUBSET: Refusal(
+        503, Reason.NO_SUBSET, "None of the replicas that the gateway allows is ready."
+    ),
+}
+"""What a client is told where nobody can be chosen, and the router is an endpoint picker."""
 
 
 class Exchange:
@@ -61,8 +76,8 @@ class Exchange:
         self._problem = problem_of(head)
         return self._problem is None
 
-    async def choose(self, due: DecisionDue) -> Choice:
-        """Choose a replica. A store that fails leaves the choice to Envoy."""
+    async def choose(self, due: DecisionDue) -> Answer:
+        """Choose a replica, or refuse. A store that fails leaves the choice to Envoy."""
         settings = self._settings
         self._decided_at = monotonic()
         self._pool = pool_name(due.head, settings)
@@ -82,7 +97,19 @@ class Exchange:
             "matched_tokens": decision.matched_tokens,
             "total_tokens": decision.total_tokens,
         }
-        return Choice(() if self._shadowed else decision.ranked, facts)
+        if self._shadowed:
+            return Choice((), facts)
+        refusal = _REFUSALS.get(decision.reason) if self._picks else None
+        if refusal is None:
+            return Choice(decision.ranked, facts)
+        stats.rejected[decision.reason] += 1
+        self._status = refusal.status
+        return refusal._replace(facts=facts)
+
+    @property
+    def _picks(self) -> bool:
+        """Whether this is an endpoint picker, which leaves no choice to Envoy."""
+        return self._settings.protocol is Protocol.EPP
 
     def failed(self) -> None:
         """Tell that choosing failed by a fault of our own; the choice is Envoy's."""
@@ -179,7 +206,9 @@ class Exchange:
         assert self._source is not None
         candidates = self._source.candidates()
         if not candidates.addresses:
-            return Decision((), Reason.NO_REPLICAS, total_tokens=found.total_tokens if found else 0)
+            hinted = isinstance(self._source, Subset)
+            reason = Reason.NO_SUBSET if hinted else Reason.NO_REPLICAS
+            return Decision((), reason, total_tokens=found.total_tokens if found else 0)
         self._rate = self._router.rate(self._pool, self._settings)
         policy = self._rate.applied(self._settings.policy)
         self._decided_at = monotonic()
@@ -191,7 +220,7 @@ class Exchange:
             candidates=in_order(candidates.addresses, policy.strategy, found),
             policy=policy,
             fingerprint=found,
-            matched_only=candidates.matched_only and not self._shadowed,
+            matched_only=candidates.matched_only and not self._shadowed and not self._picks,
         )
         return await self._reserve(reservation)
 

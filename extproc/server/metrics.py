@@ -158,6 +158,12 @@ class _Router(Collector):
             [((name, key), n) for name, pool in pools.items() for key, n in pool.outcomes.items()],
         )
         yield _counter(
+            "rejected",
+            "Requests that were refused, by reason.",
+            ["pool", "reason"],
+            [((name, key), n) for name, pool in pools.items() for key, n in pool.rejected.items()],
+        )
+        yield _counter(
             "unreadable",
             "Requests without a (whole) readable prompt, by what was the matter.",
             ["pool", "problem"],

@@ -13,9 +13,9 @@ from extproc.pool_settings import KEYS, Parsed, PoolSettings, SettingError, pars
 from extproc.processing.events import RequestHead
 from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
-from extproc.replicas import Observed, Source, static, subset
+from extproc.replicas import Observed, Source, Subset, hint_of, static
 from extproc.replicas.discovery import Discovery
-from extproc.routing import LearnedRate
+from extproc.routing import LearnedRate, Protocol
 from extproc.server.decision_log import DecisionLog
 from extproc.server.logging import places
 from extproc.server.stats import Stats
@@ -95,10 +95,15 @@ class Router:
         return settings.inspect_window or self._window
 
     def source(self, pool: str, head: RequestHead, settings: PoolSettings) -> Source:
-        """Where the candidates of a request come from: the first that tells."""
-        hint = subset(head.metadata)
-        if hint is not None:
-            return hint
+        """Where the candidates of a request come from."""
+        members = self._members(pool, settings)
+        hint = hint_of(head.metadata)
+        if hint is None:
+            return members
+        return Subset(hint, members, within=settings.protocol is Protocol.EPP)
+
+    def _members(self, pool: str, settings: PoolSettings) -> Source:
+        """Where a pool's members come from: the first that tells."""
         if settings.replicas:
             return static(settings.replicas)
         if settings.discovery:

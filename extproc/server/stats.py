@@ -68,6 +68,7 @@ class PoolStats:
         reasons: Decisions by reason.
         problems: Requests without a (whole) readable prompt, by what was the matter.
         outcomes: Served requests by who served.
+        rejected: Requests that were refused, by reason.
         total_tokens: Tokens of the prompts that were decided on.
         matched_tokens: Tokens that the chosen replicas held.
         best_tokens: The most that any candidate held.
@@ -82,6 +83,7 @@ class PoolStats:
     reasons: Counter[Reason] = field(default_factory=Counter)
     problems: Counter[Unreadable] = field(default_factory=Counter)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    rejected: Counter[Reason] = field(default_factory=Counter)
     total_tokens: int = 0
     matched_tokens: int = 0
     best_tokens: int = 0

@@ -113,3 +113,10 @@ def echoed(events: Sequence[Event]) -> tuple[bytes, list[bool]]:
         if message.WhichOneof("response").endswith("_body")
     ]
     return b"".join(chunk.body for chunk in chunks), [chunk.end_of_stream for chunk in chunks]
+
+
+def with_served(message: Any, address: Any) -> Any:
+    """What a gateway tells of who served."""
+    fields = {"x-gateway-destination-endpoint-served": address}
+    message.metadata_context.filter_metadata["envoy.lb"].update(fields)
+    return message

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.processing import (
+    DESTINATION,
     ECHO_LIMIT,
     Choice,
     DecisionDue,
@@ -25,6 +26,7 @@ from tests.processing.messages import (
     PARTIAL,
     STREAMED,
     A,
+    B,
     destination,
     echoed,
     kinds,
@@ -201,3 +203,25 @@ def test_the_decision_sees_the_same_however_a_body_is_cut(
         events += machine.receive(request_trailers())
     due = only(events, DecisionDue)
     assert (due.body, due.complete) == (body[:window], len(body) <= window)
+
+
+addresses = st.sampled_from([A, B, "10.0.0.2:80", "[2001:db8::1]:8000"])
+
+
+@quick
+@given(modes, st.booleans(), st.booleans(), st.lists(addresses, unique=True, max_size=3))
+def test_header_and_metadata_never_name_different_replicas(
+    mode: int, no_wait: bool, bodiless: bool, ranked: list[str]
+) -> None:
+    machine = session()
+    machine.receive(request_headers(mode, no_wait=no_wait, end=bodiless))
+    if not bodiless:
+        machine.receive(request_body(b"{}", end=True))
+
+    told = replies(machine.decide(Choice(tuple(ranked))))
+
+    named = [value for value in map(destination, told) if value is not None]
+    fields = [message.dynamic_metadata.fields["envoy.lb"].struct_value for message in told]
+    metadata = [each[DESTINATION] for each in fields if DESTINATION in each]
+    assert named == [",".join(ranked)]
+    assert metadata == (named if ranked else [])

@@ -1,9 +1,20 @@
 """The request's direction, mode by mode."""
 
+import json
+
 import pytest
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 
-from extproc.processing import BodyMode, Choice, DecisionDue, Reply, Session, Violation
+from extproc.processing import (
+    BodyMode,
+    Choice,
+    DecisionDue,
+    Event,
+    Refusal,
+    Reply,
+    Session,
+    Violation,
+)
 from tests.processing.messages import (
     BUFFERED,
     DUPLEX,
@@ -405,3 +416,69 @@ def test_bytes_that_nobody_will_read_are_not_held(mode: int) -> None:
         machine.receive(request_body(b"x" * 20))
     assert machine._request._collected.take() == b""
     assert {piece.body for piece in machine._request._owed} == {b""}
+
+
+REFUSAL = Refusal(503, "no_subset", "Nobody.", facts={"reason": "no_subset"})
+
+
+def asked(mode: int, *, no_wait: bool) -> Session:
+    """A session that waits for its decision, with a body in the middle of its way."""
+    machine = opened(mode, no_wait=no_wait)
+    events: list[Event] = []
+    if mode in {BUFFERED, PARTIAL}:
+        events += machine.receive(request_body(b"{}", end=True))
+    elif mode in {STREAMED, DUPLEX}:
+        events += machine.receive(request_body(b"{", end=False))
+        events += machine.idle()
+    assert some(events, DecisionDue) or mode in {NONE, GRPC} or not no_wait
+    return machine
+
+
+@pytest.mark.parametrize(("mode", "no_wait"), ALL)
+def test_a_refusal_is_one_message_in_every_mode(mode: int, no_wait: bool) -> None:
+    machine = asked(mode, no_wait=no_wait)
+
+    (reply,) = replies(machine.decide(REFUSAL._replace(retry_after_s=2)))
+
+    response = reply.immediate_response
+    headers = {each.header.key: each.header.raw_value for each in response.headers.set_headers}
+    assert response.status.code == 503
+    assert headers == {
+        "content-type": b"application/json",
+        "x-prefix-refused": b"no_subset",
+        "retry-after": b"2",
+    }
+    assert json.loads(response.body) == {
+        "error": {"message": "Nobody.", "type": "server_error", "code": "no_subset"}
+    }
+    assert response.details == "prefix_extproc_no_subset"
+    assert reply.dynamic_metadata["prefix_extproc"]["reason"] == "no_subset"
+
+
+@pytest.mark.parametrize(("mode", "no_wait"), ALL)
+def test_nothing_is_answered_behind_a_refusal(mode: int, no_wait: bool) -> None:
+    machine = asked(mode, no_wait=no_wait)
+    machine.decide(REFUSAL)
+
+    later = [request_body(b"x"), request_body(b"y", end=True), request_trailers()]
+
+    assert machine.patience is None
+    assert [machine.receive(message) for message in later] == [[], [], []]
+    assert machine.idle() == machine.abandon() == machine.decide(CHOICE) == []
+
+
+def test_a_refusal_after_the_choice_is_moot() -> None:
+    machine = opened(DUPLEX)
+    machine.receive(request_body(b"{}", end=True))
+    machine.decide(CHOICE)
+
+    assert machine.decide(REFUSAL) == []
+
+
+def test_a_client_that_is_shed_is_told_so() -> None:
+    machine = opened(NONE)
+
+    (reply,) = replies(machine.decide(Refusal(429, "shed", "Later.", retry_after_s=1)))
+
+    assert json.loads(reply.immediate_response.body)["error"]["type"] == "rate_limit_error"
+    assert not reply.HasField("dynamic_metadata")

@@ -20,6 +20,7 @@ from tests.processing.messages import (
     response_trailers,
     session,
     some,
+    with_served,
 )
 
 SERVED: dict[str, Any] = {
@@ -51,6 +52,28 @@ def test_the_headers_tell_who_served() -> None:
     )
     assert kinds(events) == ["response_headers"]
     assert not some(events, ResponseEnded)
+
+
+def test_a_gateway_tells_who_served() -> None:
+    message = with_served(response_headers((":status", "200"), **SERVED), "10.0.0.7:8000")
+    assert only(requested().receive(message), Responded).address == "10.0.0.7:8000"
+
+
+@pytest.mark.parametrize("told", ["", "nonsense", 7.0])
+def test_what_a_gateway_tells_amiss_does_not_count(told: Any) -> None:
+    message = with_served(response_headers((":status", "200"), **SERVED), told)
+    assert only(requested().receive(message), Responded).address == "[::1]:80"
+
+
+def test_a_header_tells_who_served_where_nothing_else_does() -> None:
+    told = ("x-gateway-destination-endpoint-served", "10.0.0.7:8000")
+    internal = {**SERVED, "upstream__address": "envoy://second_hop/"}
+    assert only(requested().receive(response_headers(told, **SERVED)), Responded).address == (
+        "[::1]:80"
+    )
+    assert only(requested().receive(response_headers(told, **internal)), Responded).address == (
+        "10.0.0.7:8000"
+    )
 
 
 def test_headers_may_be_the_whole_response() -> None:

@@ -19,6 +19,7 @@ from extproc.processing import (
     DecisionDue,
     attributes_of,
     canonical_address,
+    canonical_host,
     metadata_of,
 )
 from tests.processing.messages import (
@@ -102,6 +103,23 @@ def test_metadata_by_namespace() -> None:
 )
 def test_canonical_addresses(text: str, canonical: str) -> None:
     assert canonical_address(text) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("[2001:DB8:0:0::1]", "[2001:db8::1]"),
+        ("2001:db8::1", "[2001:db8::1]"),
+        ("[10.0.0.1]", ""),
+        ("[::1", ""),
+        ("10.0.0.1:80", ""),
+        ("host", ""),
+        ("", ""),
+    ],
+)
+def test_canonical_hosts(text: str, canonical: str) -> None:
+    assert canonical_host(text) == canonical
 
 
 def decided(choice: Choice) -> pb.ProcessingResponse:

@@ -29,7 +29,7 @@ def request_headers(
     cluster: str = "llm",
     end_of_stream: bool = False,
     mode: int = BUFFERED_PARTIAL,
-    subset: str | None = None,
+    subset: str | list[str] | None = None,
 ) -> Any:
     message = pb.ProcessingRequest()
     message.protocol_config.request_body_mode = mode

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from extproc.affinity import MemoryStore, Reservation, StoreError
 from extproc.pool_settings import PoolSettings, parse
-from extproc.processing import DecisionDue, Reply, Responded, Session, responded_of
+from extproc.processing import DecisionDue, Refusal, Reply, Responded, Session, responded_of
 from extproc.replicas.observation import LEAST_PICKS
 from extproc.routing import Decision, Reason
 from extproc.routing.prefill_rate import TOGETHER
@@ -43,9 +43,11 @@ class World:
         if body:
             events += session.receive(messages.request_body(body))
         (due,) = (event for event in events if isinstance(event, DecisionDue))
-        choice = await exchange.choose(due)
-        replies = [event.message for event in session.decide(choice) if isinstance(event, Reply)]
-        return Asked(exchange, messages.destinations(replies), messages.facts(replies))
+        answer = await exchange.choose(due)
+        refusal = answer if isinstance(answer, Refusal) else None
+        replies = [event.message for event in session.decide(answer) if isinstance(event, Reply)]
+        ranked = [] if refusal else messages.destinations(replies)
+        return Asked(exchange, ranked, messages.facts(replies), refusal)
 
     async def serve(self, address: str, body: bytes, **head: Any) -> "Asked":
         """Send a request, have it served by a replica, and end it."""
@@ -67,10 +69,17 @@ class World:
 
 
 class Asked:
-    def __init__(self, exchange: Exchange, ranked: list[str], facts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        ranked: list[str],
+        facts: dict[str, Any],
+        refusal: Refusal | None,
+    ) -> None:
         self.exchange = exchange
         self.ranked = ranked
         self.facts = facts
+        self.refusal = refusal
 
     async def responded(self, event: Responded) -> None:
         self.exchange.responded(event)
@@ -224,6 +233,63 @@ async def test_a_subset_hint_comes_before_the_static_list() -> None:
     asked = await World(STATIC).ask(chat(LONG), subset="10.0.0.9:80")
 
     assert asked.ranked == ["10.0.0.9:80"]
+
+
+PICKER = {"x-prefix-protocol": "epp"}
+
+
+@pytest.mark.parametrize("subset", ["", [], "10.0.0.99", ["10.0.0.99:80"]])
+async def test_a_hint_that_names_nobody_is_refused(subset: str | list[str]) -> None:
+    world = World(STATIC | PICKER)
+
+    asked = await world.ask(chat(LONG), subset=subset)
+
+    assert asked.refusal is not None
+    assert (asked.refusal.status, asked.refusal.reason) == (503, "no_subset")
+    assert asked.facts["reason"] == "no_subset"
+    assert world.router.stats.pools["llm"].rejected == {Reason.NO_SUBSET: 1}
+    asked.exchange.end()
+    assert await world.in_flight() == {}
+
+
+async def test_a_pool_without_replicas_is_refused() -> None:
+    asked = await World(PICKER).ask(chat(LONG))
+
+    assert asked.refusal is not None
+    assert (asked.refusal.status, asked.refusal.reason) == (503, "no_replicas")
+
+
+async def test_an_endpoint_picker_leaves_no_choice_to_envoy_while_it_learns() -> None:
+    world = World(PICKER)
+    world.store.join("llm", [A, B])
+
+    asked = await world.ask(chat(LONG))
+
+    assert sorted(asked.ranked) == [A, B]
+
+
+@pytest.mark.parametrize("settings", [{}, PICKER | {"x-prefix-mode": "shadow"}])
+@pytest.mark.parametrize("subset", ["", "10.0.0.99"])
+async def test_nobody_is_refused_where_envoy_chooses(settings: dict[str, str], subset: str) -> None:
+    world = World(STATIC | settings)
+
+    asked = await world.ask(chat(LONG), subset=subset)
+
+    assert (asked.refusal, asked.ranked, asked.facts["reason"]) == (None, [], "no_subset")
+    assert not world.router.stats.pools["llm"].rejected
+
+
+@pytest.mark.parametrize("settings", [{}, PICKER])
+async def test_a_hint_limits_the_choice(settings: dict[str, str]) -> None:
+    world = World(STATIC | settings)
+    for _ in range(3):  # whoever is least busy, it is another
+        assert (await world.ask(chat("x"), subset="10.0.0.2:80")).ranked == [B]
+        assert (await world.ask(chat("x"), subset="10.0.0.2")).ranked == [B]
+    busiest = await world.ask(chat(LONG), subset=["10.0.0.2:80"])
+    everyone = await world.ask(chat(LONG))
+
+    assert busiest.ranked == [B]
+    assert sorted(everyone.ranked) == [A, B, C]
 
 
 async def test_an_empty_pool_leaves_the_choice_to_envoy() -> None:

@@ -24,6 +24,7 @@ def busy_stats() -> Stats:
     pool = stats.pool("llm")
     pool.reasons[Reason.MATCHED] += 1
     pool.outcomes[Outcome.FIRST] += 1
+    pool.rejected[Reason.NO_SUBSET] += 1
     pool.problems[Unreadable.NOT_UTF8] += 1
     stats.setting_errors["x-prefix-ttl"] += 1
     stats.violations["headers repeated"] += 1

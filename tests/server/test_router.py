@@ -9,7 +9,7 @@ from extproc.affinity import MemoryStore
 from extproc.pool_settings import PoolSettings, SettingError, parse
 from extproc.processing import BodyMode, RequestHead
 from extproc.prompt.model import Unreadable
-from extproc.replicas.source import SUBSET_KEY
+from extproc.replicas.subset import SUBSET_KEY
 from extproc.replicas.watch import State
 from extproc.server.router import Router, new_incarnation, pool_name, problem_of
 
