@@ -73,6 +73,14 @@ LONGEST_BODY = 2**26
 _EXT_PROC = "envoy.filters.http.ext_proc"
 _BUFFER = "envoy.filters.http.buffer"
 
+_REQUEST_ATTRIBUTES = ["xds.cluster_name", "xds.route_name"]
+_RESPONSE_ATTRIBUTES = [
+    "upstream.address",
+    "upstream.request_attempt_count",
+    "response.code_details",
+    "response.flags",
+]
+
 _BODY_MODES = {
     BodyMode.NONE: ProcessingModeBodySendMode.NONE,
     BodyMode.BUFFERED: ProcessingModeBodySendMode.BUFFERED,
@@ -107,14 +115,20 @@ class ListenerConfig:
         name: Unique; the key of ``LocalStack.url``.
         body_mode: How bodies reach the router. STREAMED comes with
             ``send_body_without_waiting_for_header_response``.
+        response_body_mode: How bodies of responses do.
+        attributes: Whether Envoy tells what it knows of the request and of who served it.
         metadata: ``x-prefix-*`` settings, sent as gRPC initial metadata. ``x-prefix-replicas``
             is added unless it is here or ``static_replicas`` is False.
         static_replicas: See ``metadata``.
         routes: Overrides for some paths; everything else takes the listener's settings.
+        before: Further filters before the router's.
+        behind: Further filters behind it.
         router: The number of the one router to use; None uses all of them.
         filter: False leaves the router's filter out: Envoy alone.
         cluster: Where requests go.
         retry: Whether the route has a retry policy.
+        retry_on: What is tried again, in Envoy's words.
+        try_idle_timeout_s: Seconds without a byte after which a try has failed; 0 waits for ever.
         whole_body: Whether Envoy collects a body before it asks the router. Without it and with a
             retry policy, Envoy sends a body's first part twice where a router dies while the body
             comes in, or where trailers follow it (but for BUFFERED).
@@ -130,13 +144,19 @@ class ListenerConfig:
 
     name: str
     body_mode: BodyMode = BodyMode.BUFFERED_PARTIAL
+    response_body_mode: BodyMode = BodyMode.NONE
+    attributes: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
     static_replicas: bool = True
     routes: Sequence[RouteOverride] = ()
+    before: Sequence[HttpFilter] = ()
+    behind: Sequence[HttpFilter] = ()
     router: int | None = None
     filter: bool = True
     cluster: str = REPLICAS_CLUSTER
     retry: bool = True
+    retry_on: str = "connect-failure,refused-stream,reset"
+    try_idle_timeout_s: float = 0.0
     whole_body: bool = False
     buffer_limit: int | None = None
     body_limit: int | None = LONGEST_BODY
@@ -211,6 +231,7 @@ def external_processor(config: ListenerConfig, replicas: Sequence[str]) -> Exter
         processing_mode=ProcessingMode(
             request_header_mode=send,
             request_body_mode=_BODY_MODES[config.body_mode],
+            response_body_mode=_BODY_MODES[config.response_body_mode],
             # Envoy demands it of full duplex, where trailers may carry the end of the stream.
             request_trailer_mode=send if duplex else ProcessingModeHeaderSendMode.DEFAULT,
             response_header_mode=send,
@@ -220,13 +241,8 @@ def external_processor(config: ListenerConfig, replicas: Sequence[str]) -> Exter
         send_body_without_waiting_for_header_response=streamed,
         # Or the buffered modes hold back upgrades, and refuse large bodies that nobody reads.
         allow_mode_override=True,
-        request_attributes=["xds.cluster_name", "xds.route_name"],
-        response_attributes=[
-            "upstream.address",
-            "upstream.request_attempt_count",
-            "response.code_details",
-            "response.flags",
-        ],
+        request_attributes=_REQUEST_ATTRIBUTES if config.attributes else [],
+        response_attributes=_RESPONSE_ATTRIBUTES if config.attributes else [],
     )
 
 
@@ -235,11 +251,12 @@ def _cluster_name(router: int | None) -> str:
 
 
 def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Listener:
-    filters = [_filter("envoy.filters.http.router", Router())]
+    filters = [*config.behind, http_filter("envoy.filters.http.router", Router())]
     if config.filter:
-        filters.insert(0, _filter(_EXT_PROC, external_processor(config, replicas)))
+        filters.insert(0, http_filter(_EXT_PROC, external_processor(config, replicas)))
+    filters = [*config.before, *filters]
     if config.whole_body:
-        filters.insert(0, _filter(_BUFFER, Buffer(max_request_bytes=LONGEST_BODY)))
+        filters.insert(0, http_filter(_BUFFER, Buffer(max_request_bytes=LONGEST_BODY)))
     manager = HttpConnectionManager(
         stat_prefix=config.name,
         early_header_mutation_extensions=[
@@ -285,7 +302,8 @@ def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Lis
     )
 
 
-def _filter(name: str, message: Message) -> HttpFilter:
+def http_filter(name: str, message: Message) -> HttpFilter:
+    """A filter of a listener."""
     return HttpFilter(name=name, typed_config=AnyMessage.pack(message))
 
 
@@ -307,7 +325,12 @@ def _route(config: ListenerConfig, override: RouteOverride, *, upgrade: bool = F
     if upgrade:
         per_filter[_BUFFER] = AnyMessage.pack(BufferPerRoute(disabled=True))
     upgrades = [HeaderMatcher(name="upgrade", present_match=True)]
-    retry = RetryPolicy(retry_on="connect-failure,refused-stream,reset", num_retries=2)
+    idle_s = config.try_idle_timeout_s
+    retry = RetryPolicy(
+        retry_on=config.retry_on,
+        num_retries=2,
+        per_try_idle_timeout=timedelta(seconds=idle_s) if idle_s else None,
+    )
     return Route(
         name=f"{config.name}{prefix}{' upgrade' if upgrade else ''}",
         match=RouteMatch(prefix=prefix, headers=upgrades if upgrade else []),

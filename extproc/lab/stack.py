@@ -228,7 +228,7 @@ class LocalStack:
         address = f"{LOOPBACK}:{self._ports.take()}"
         admin = f"{LOOPBACK}:{self._ports.take()}"
         argv = [sys.executable, *ROUTER_COMMAND]
-        argv += ["--listen", address, "--admin", admin, "--store", self.store_url]
+        argv += ["--listen", address, "--admin", admin, "--store", self._store_of(number)]
         argv += ["--workers", "1", *arguments]
         router = Router(
             f"router-{number}",
@@ -240,6 +240,10 @@ class LocalStack:
         router.address = address
         router.admin = f"http://{admin}"
         return router
+
+    def _store_of(self, _number: int) -> str:
+        """A router's ``--store``: for stacks in which routers differ."""
+        return self.store_url
 
     def _make_envoy(self, threads: int) -> Part:
         self._envoy_admin_port = port = self._ports.take()
