@@ -24,6 +24,7 @@ class Job:
         named: Hashes of the blocks with content that it holds.
         covered: Blocks of its chain that were given their content.
         since: Iteration at which it began to decode; -1 while it does not.
+        scheduled: When it was first scheduled, on the engine's clock.
     """
 
     request: Request
@@ -34,6 +35,7 @@ class Job:
     named: list[int] = field(default_factory=list)
     covered: int = 0
     since: int = -1
+    scheduled: float = 0.0
 
 
 class Decoding:

@@ -44,6 +44,10 @@ class Engine:
         max_sequences: Sequences that may run at once; 0 takes the profile's.
         batch_tokens: Tokens that one step may compute; 0 takes the profile's.
 
+    Attributes:
+        counters: What it did.
+        prefill_s: Seconds that requests took from their first scheduling to their first token.
+
     Raises:
         ValueError: If a step may compute fewer tokens than sequences may run.
     """
@@ -59,6 +63,7 @@ class Engine:
         self.profile = profile
         self.cache = cache
         self.counters = Counters()
+        self.prefill_s = 0.0
         self._batch_tokens = batch_tokens or profile.batch_tokens
         self._max_sequences = max_sequences or min(profile.max_sequences, self._batch_tokens)
         if self._batch_tokens < self._max_sequences:
@@ -71,6 +76,7 @@ class Engine:
         self._partial: Job | None = None  # in the midst of its prefill; it started last
         self._decoding = Decoding(cache.block_tokens)
         self._work: _Work | None = None
+        self._now = 0.0  # when the current work began, then when it ended
 
     @property
     def running(self) -> int:
@@ -160,6 +166,7 @@ class Engine:
             When it will be done; None if there is nothing to do.
         """
         preemptions = self.counters.preemptions
+        self._now = now
         prefills = self._schedule()
         if self.counters.preemptions > preemptions:
             most = 1  # nobody was admitted; in the next iteration somebody may be
@@ -202,6 +209,7 @@ class Engine:
         work = self._work
         assert work is not None
         self._work = None
+        self._now = work.started + work.duration(work.iterations)
         more = self._decoding.blocks(work.iterations) - self._decoding.blocks(1)
         self.cache.take(more)
         self.counters.generation_tokens += self._decoding.count * work.iterations
@@ -258,6 +266,7 @@ class Engine:
             sequence.computed = hit
             if sequence.cached < 0:
                 sequence.cached = hit
+                sequence.scheduled = self._now
                 self.counters.prefix_queries += sequence.request.prompt_tokens
                 self.counters.prefix_hits += hit
             self._running[sequence.request.id] = self._waiting.popleft()
@@ -285,7 +294,11 @@ class Engine:
         self.counters.generation_tokens += 1
         first = sequence.generated == 1
         if first:
-            self.counters.prompt_tokens += sequence.request.prompt_tokens
+            counters, prompt = self.counters, sequence.request.prompt_tokens
+            counters.prompt_tokens += prompt
+            counters.prefills += 1
+            self.prefill_s += self._now - sequence.scheduled
+            counters.computed_tokens += prompt - sequence.cached
         if sequence.generated == sequence.request.output_tokens:
             self._stop(sequence)
             return [self._last(sequence)]

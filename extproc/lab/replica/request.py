@@ -63,6 +63,8 @@ class Counters:
         prefix_hits: Prompt tokens found there.
         prompt_tokens: Prompt tokens of requests that got their first token.
         generation_tokens: Generated tokens.
+        prefills: Requests that got their first token.
+        computed_tokens: Prompt tokens of them that were not found in the cache.
         preemptions: Sequences that had to start over.
     """
 
@@ -70,4 +72,6 @@ class Counters:
     prefix_hits: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    prefills: int = 0
+    computed_tokens: int = 0
     preemptions: int = 0
