@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from extproc.pool_settings import KEYS, PoolSettings, SettingError, parse
 from extproc.prompt.model import ToolsPlace
-from extproc.routing import Mode, Policy, Strategy
+from extproc.routing import Mode, Policy, Protocol, Strategy
 
 TEXT = st.text(max_size=40)
 
@@ -17,6 +17,7 @@ def test_every_key_is_read() -> None:
     given_values = {
         "x-prefix-strategy": "prefix_aware",
         "x-prefix-mode": "shadow",
+        "x-prefix-protocol": "epp",
         "x-prefix-pool": "llm",
         "x-prefix-length": "1024",
         "x-prefix-concurrency-threshold": "8",
@@ -42,6 +43,7 @@ def test_every_key_is_read() -> None:
     assert found == PoolSettings(
         strategy=Strategy.PREFIX_AWARE,
         mode=Mode.SHADOW,
+        protocol=Protocol.EPP,
         pool="llm",
         length=1024,
         concurrency_threshold=8,
