@@ -1,4 +1,7 @@
-"""Replicas in the test's own process, which do what a request's header ``x-script`` says."""
+"""Replicas in the test's own process, which do what a request's header ``x-script`` says.
+
+They tell in ``x-destination`` where the router wanted a request to go.
+"""
 
 import asyncio
 from collections import Counter
@@ -6,6 +9,8 @@ from types import TracebackType
 from typing import Self
 
 from aiohttp import web
+
+from extproc.processing import DESTINATION
 
 SCRIPT = "x-script"
 HOLD = "hold"
@@ -71,7 +76,8 @@ class ScriptedReplicas:
             await asyncio.Event().wait()  # cancelled, as whatever loses its connection
         if script in {HOLD, STREAM}:
             return await self._stream(request, hold=script == HOLD)
-        headers = {"x-replica": _address(request)}
+        destination = request.headers.get(DESTINATION, "")
+        headers = {"x-replica": _address(request), "x-destination": destination}
         return web.json_response({}, status=int(script or 200), headers=headers)
 
     async def _stream(self, request: web.Request, *, hold: bool) -> web.StreamResponse:
