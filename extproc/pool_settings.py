@@ -17,6 +17,8 @@ from pydantic_core import PydanticCustomError
 from extproc.processing.wire import canonical_address
 from extproc.prompt.model import ToolsPlace
 from extproc.replicas.discovery_url import parse_target
+from extproc.replicas.fleet import CheckPolicy
+from extproc.replicas.health import HealthPolicy
 from extproc.routing import Mode, Policy, Protocol, Strategy
 
 PREFIX = "x-prefix-"
@@ -26,6 +28,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SIZE = re.compile(r"(\d+)\s*(|kb|mb|kib|mib)", re.IGNORECASE)
 _NO_POOL = re.compile(r"[\x00-\x1f~]")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{0,100}")  # a token of RFC 9110, 5.6.2
+_PATH = re.compile(r"/[!-~]{0,200}")
 _BYTES = {"": 1, "kb": 1000, "mb": 1_000_000, "kib": 1024, "mib": 1024 * 1024}
 
 
@@ -80,6 +83,12 @@ def _header_name(value: str) -> str:
     return value.lower()
 
 
+def _url_path(value: str) -> str:
+    if value and not _PATH.fullmatch(value):
+        raise PydanticCustomError("path", "write a path that begins with /, such as /health")
+    return value
+
+
 def _discovery_url(value: str) -> str:
     try:
         if value:
@@ -92,6 +101,7 @@ def _discovery_url(value: str) -> str:
 Duration = Annotated[int, BeforeValidator(seconds)]
 Size = Annotated[int, BeforeValidator(size)]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
+UrlPath = Annotated[str, AfterValidator(_url_path)]
 PoolName = Annotated[str, AfterValidator(_pool_name)]
 DiscoveryUrl = Annotated[str, AfterValidator(_discovery_url)]
 
@@ -209,6 +219,45 @@ class PoolSettings(BaseModel):
         description="Request header whose value keeps the requests of a session together, also "
         "where their prompts share nothing. Empty: none.",
     )
+    eject_after: int = Field(
+        default=5,
+        ge=0,
+        le=1000,
+        description="Failures in a row (refused, reset, timed out, status 500 or more) after which "
+        "a replica gets no requests for a while. 0: never.",
+    )
+    eject_time: Duration = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="How long that while is at first; it doubles each time, up to 32 times as "
+        "long, and half of the pool stays in at any rate.",
+    )
+    slow_start: Duration = Field(
+        default=30,
+        ge=0,
+        le=3600,
+        description="Over how long a replica that is new or back warms up to its full share. "
+        "0: at once.",
+    )
+    hang_after: Duration = Field(
+        default=60,
+        ge=0,
+        le=86_400,
+        description="Time without any answer from a replica, while others answer, after which it "
+        "counts as failed. 0: never.",
+    )
+    health_path: UrlPath = Field(
+        default="",
+        description="Path, such as `/health`, that is asked for to see whether a replica is well. "
+        "Empty: only its answers to requests tell.",
+    )
+    health_interval: Duration = Field(
+        default=5,
+        ge=1,
+        le=3600,
+        description="Time between two such checks of a replica, by one of all routers.",
+    )
     inspect_window: Size | None = Field(
         default=None,
         ge=1024,
@@ -229,6 +278,16 @@ class PoolSettings(BaseModel):
             ttl_s=self.ttl,
             cache_tokens=self.cache_tokens,
         )
+
+    @cached_property
+    def health(self) -> HealthPolicy:
+        """The numbers by which replicas are ejected and warmed up."""
+        return HealthPolicy(self.eject_after, self.eject_time, self.slow_start, self.hang_after)
+
+    @cached_property
+    def checks(self) -> CheckPolicy:
+        """How replicas are checked."""
+        return CheckPolicy(self.health_path, self.health_interval)
 
 
 KEYS = {PREFIX + name.replace("_", "-"): name for name in PoolSettings.model_fields}

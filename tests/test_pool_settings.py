@@ -3,6 +3,8 @@ from hypothesis import strategies as st
 
 from extproc.pool_settings import KEYS, PoolSettings, SettingError, parse
 from extproc.prompt.model import ToolsPlace
+from extproc.replicas.fleet import CheckPolicy
+from extproc.replicas.health import HealthPolicy
 from extproc.routing import Mode, Policy, Protocol, Strategy
 
 TEXT = st.text(max_size=40)
@@ -33,6 +35,12 @@ def test_every_key_is_read() -> None:
         "x-prefix-cache-tokens": "1000000",
         "x-prefix-tenant-header": "X-Tenant",
         "x-prefix-session-header": "X-Session",
+        "x-prefix-eject-after": "3",
+        "x-prefix-eject-time": "20s",
+        "x-prefix-slow-start": "1m",
+        "x-prefix-hang-after": "2m",
+        "x-prefix-health-path": "/health",
+        "x-prefix-health-interval": "10",
         "x-prefix-inspect-window": "64KiB",
     }
     assert given_values.keys() == KEYS.keys()
@@ -59,8 +67,16 @@ def test_every_key_is_read() -> None:
         cache_tokens=1_000_000,
         tenant_header="x-tenant",
         session_header="x-session",
+        eject_after=3,
+        eject_time=20,
+        slow_start=60,
+        hang_after=120,
+        health_path="/health",
+        health_interval=10,
         inspect_window=65_536,
     )
+    assert found.health == HealthPolicy(3, 20, 60, 120)
+    assert found.checks == CheckPolicy("/health", 10)
     assert found.policy == Policy(
         strategy=Strategy.PREFIX_AWARE,
         uncached_milli=2500,

@@ -172,6 +172,10 @@ class Health:
                 standings[address] = Standing(weight)
         return Fit(tuple([each for each in addresses if each not in out]), standings)
 
+    def candidates(self) -> list[str]:
+        """All who were candidates lately."""
+        return list(self._records)
+
     def asked(self, request: str, address: str) -> None:
         """Take in that a request goes to a replica."""
         now_s = self._clock()
@@ -317,14 +321,16 @@ class Health:
     def _eject(self, address: str, fault: Fault, *, least_s: int = 0) -> None:
         record, policy = self._record(address), self.policy
         now_s = self._clock()
-        if address not in self._ejections:
+        is_new = address not in self._ejections
+        if is_new:
             record.strikes = record.strikes_left(now_s, policy.eject_s) + 1
         record.failures = 0
         ejection = Ejection(fault, record.strikes)
         lasts_s = policy.eject_s * 2 ** min(record.strikes - 1, _LONGEST_DOUBLINGS)
         text = f"{ejection.strikes} {fault}"
         self._board.post(self._pool, TOPIC + address, text, ttl_s=max(lasts_s, least_s))
-        self._on_ejected(address, ejection)
+        if is_new:
+            self._on_ejected(address, ejection)
         self._hear(now_s)
 
     def _recover(self, address: str) -> None:

@@ -1,13 +1,14 @@
 """The pages for people, probes and Prometheus."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from extproc import __version__
 from extproc.affinity.store import AffinityStore, ReplicaState, StoreError
+from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus
 from extproc.server.metrics import Metrics
 from extproc.server.stats import OTHER, PoolStats, Stats
@@ -24,6 +25,7 @@ class Admin:
         metrics: The metrics to render.
         draining: Whether the process is about to end.
         sources: Pool to the state of its discovery source.
+        health: The health of a pool's replicas.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class Admin:
         *,
         draining: Callable[[], bool],
         sources: Callable[[], Mapping[str, SourceStatus]],
+        health: Callable[[str, Iterable[str]], Mapping[str, ReplicaHealth]],
     ) -> None:
         self._store = store
         self._stats = stats
         self._metrics = metrics
         self._draining = draining
         self._sources = sources
+        self._health = health
 
     def app(self) -> web.Application:
         """The pages as an aiohttp application."""
@@ -79,8 +83,9 @@ class Admin:
 
     async def _render_metrics(self, _request: web.Request) -> web.Response:
         states = {name: found for name, found in (await self._snapshots()).items() if found}
+        health = {name: self._health(name, found) for name, found in states.items()}
         return web.Response(
-            body=self._metrics.render(states),
+            body=self._metrics.render(states, health),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
@@ -89,13 +94,28 @@ class Admin:
         return web.json_response(
             {
                 name: {
-                    "replicas": _replicas(snapshots.get(name)),
+                    "replicas": self._replicas(name, snapshots.get(name)),
                     "discovery": _discovery(sources.get(name)),
                     **_counts(stats),
                 }
                 for name, stats in self._stats.pools.items()
             }
         )
+
+    def _replicas(self, pool: str, states: dict[str, ReplicaState] | None) -> Any:
+        if states is None:
+            return None
+        health = self._health(pool, states)
+        return {
+            address: {
+                "in_flight": state.in_flight,
+                "pending_tokens": state.pending_tokens,
+                "epoch": state.epoch,
+                "incarnation": state.incarnation,
+                **_health(health.get(address)),
+            }
+            for address, state in states.items()
+        }
 
     async def _snapshots(self) -> dict[str, dict[str, ReplicaState] | None]:
         """Pool to replicas; None where the store does not answer."""
@@ -111,18 +131,13 @@ class Admin:
             return None
 
 
-def _replicas(states: dict[str, ReplicaState] | None) -> dict[str, Any] | None:
-    if states is None:
-        return None
-    return {
-        address: {
-            "in_flight": state.in_flight,
-            "pending_tokens": state.pending_tokens,
-            "epoch": state.epoch,
-            "incarnation": state.incarnation,
-        }
-        for address, state in states.items()
-    }
+def _health(health: ReplicaHealth | None) -> dict[str, Any]:
+    if health is None:
+        return {"health": Fitness.HEALTHY.value}
+    facts: dict[str, Any] = {"health": health.fitness.value, "weight": health.weight_milli / 1000}
+    if health.ejection is not None:
+        facts |= {"fault": health.ejection.fault.value, "strikes": health.ejection.strikes}
+    return facts
 
 
 def _discovery(status: SourceStatus | None) -> dict[str, Any] | None:

@@ -89,7 +89,7 @@ class App:
                 self._start_log(self._log)
                 stack.push_async_callback(asyncio.to_thread, self._log.close)
             stack.push_async_callback(self.router.settle)
-            stack.push_async_callback(self.router.discovery.close)
+            stack.push_async_callback(self.router.close)
             server = self._server()
             stack.push_async_callback(server.stop, None)
             await server.start()
@@ -157,6 +157,7 @@ class App:
             self.metrics,
             draining=lambda: self.draining,
             sources=self.router.discovery.statuses,
+            health=self.router.health,
         )
         runner = web.AppRunner(admin.app(), access_log=None)
         await runner.setup()

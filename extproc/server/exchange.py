@@ -14,6 +14,8 @@ from extproc.processing.events import (
 )
 from extproc.prompt.model import Fingerprint, Unreadable
 from extproc.replicas import Service, Source, Subset
+from extproc.replicas.faults import findings
+from extproc.replicas.fleet import Fleet
 from extproc.routing import Decision, LearnedRate, Mode, Protocol, Reason
 from extproc.server.decision_log import Entry
 from extproc.server.question import fingerprint_of, in_order, prompt_of
@@ -60,6 +62,7 @@ class Exchange:
         self._problem: Unreadable | None = None
         self._found: Fingerprint | None = None
         self._decision = _NOBODY
+        self._fleet: Fleet | None = None
         self._rate: LearnedRate | None = None
         self._decided_at = 0.0
         self._prefilled = False
@@ -128,6 +131,7 @@ class Exchange:
         if self._source is None or self._stats is None or self._ended:
             return
         self._served, self._status = event.address, event.status
+        self._judge(event)
         ok = 0 < event.status < 400
         chosen = "" if self._shadowed or not self._decision.ranked else self._decision.ranked[0]
         self._stats.outcomes[_outcome(event, chosen)] += 1
@@ -146,6 +150,18 @@ class Exchange:
             # Apart, because it may wait on the store: Envoy's response should not, and Envoy ends
             # the stream of a short response before the store has answered.
             self._router.spawn(self._record(event.address))
+
+    def _judge(self, event: Responded) -> None:
+        """Take in what a response tells of the replicas' health."""
+        if self._fleet is None:
+            return
+        health = self._fleet.health
+        health.ended(self._id)
+        for address, fault in findings(event, () if self._shadowed else self._decision.ranked):
+            if fault is None:
+                health.answered(address, self._decided_at)
+            else:
+                health.failed(address, fault)
 
     async def _record(self, address: str) -> None:
         """Make a choice of Envoy's count like one of ours."""
@@ -185,6 +201,8 @@ class Exchange:
         )
 
     def _release(self) -> None:
+        if self._fleet is not None:
+            self._fleet.health.ended(self._id)
         while self._held:
             self._store.release(self._held.pop())
 
@@ -204,11 +222,13 @@ class Exchange:
 
     async def _decide(self, found: Fingerprint | None) -> Decision:
         assert self._source is not None
+        fleet = self._fleet = self._router.fleet(self._pool, self._settings)
         candidates = self._source.candidates()
         if not candidates.addresses:
             hinted = isinstance(self._source, Subset)
             reason = Reason.NO_SUBSET if hinted else Reason.NO_REPLICAS
             return Decision((), reason, total_tokens=found.total_tokens if found else 0)
+        fit = fleet.fit(candidates.addresses)
         self._rate = self._router.rate(self._pool, self._settings)
         policy = self._rate.applied(self._settings.policy)
         self._decided_at = monotonic()
@@ -217,12 +237,16 @@ class Exchange:
         reservation = Reservation(
             id=self._id,
             pool=self._pool + SHADOW if self._shadowed else self._pool,
-            candidates=in_order(candidates.addresses, policy.strategy, found),
+            candidates=in_order(fit.addresses, policy.strategy, found),
             policy=policy,
             fingerprint=found,
             matched_only=candidates.matched_only and not self._shadowed and not self._picks,
+            standings=fit.standings,
         )
-        return await self._reserve(reservation)
+        decision = await self._reserve(reservation)
+        if decision.ranked and not self._shadowed:
+            fleet.health.asked(self._id, decision.ranked[0])
+        return decision
 
     async def _reserve(self, reservation: Reservation) -> Decision:
         self._held.append(reservation.id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
+from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
 from extproc.server.durations import Durations
 from extproc.server.stats import MAX_POOLS, PoolStats, Stats
@@ -24,6 +26,7 @@ MAX_REPLICAS = 1000
 """Replicas that get series of their own, over all pools."""
 
 PoolStates = Mapping[str, Mapping[str, ReplicaState]]
+PoolHealth = Mapping[str, Mapping[str, ReplicaHealth]]
 
 
 class Metrics:
@@ -60,13 +63,15 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def render(self, pools: PoolStates) -> bytes:
+    def render(self, pools: PoolStates, health: PoolHealth = MappingProxyType({})) -> bytes:
         """The text format of Prometheus.
 
         Args:
             pools: Pool to replica to state, for the series of replicas.
+            health: Pool to replica to health.
         """
         self._replicas.pools = pools
+        self._replicas.health = health
         return generate_latest(self.registry)
 
 
@@ -162,6 +167,12 @@ class _Router(Collector):
             "Requests that were refused, by reason.",
             ["pool", "reason"],
             [((name, key), n) for name, pool in pools.items() for key, n in pool.rejected.items()],
+        )
+        yield _counter(
+            "ejections",
+            "Ejections of replicas that this router decided on, by fault.",
+            ["pool", "fault"],
+            [((name, key), n) for name, pool in pools.items() for key, n in pool.ejections.items()],
         )
         yield _counter(
             "unreadable",
@@ -267,6 +278,7 @@ class _Replicas(Collector):
 
     def __init__(self) -> None:
         self.pools: PoolStates = {}
+        self.health: PoolHealth = {}
 
     def collect(self) -> Iterator[Metric]:
         rows = [
@@ -286,4 +298,18 @@ class _Replicas(Collector):
             "Reserved tokens that a replica has not prefilled yet.",
             labels,
             [(key, state.pending_tokens) for key, state in rows],
+        )
+        states = [
+            ((pool, replica), state)
+            for pool, replicas in self.health.items()
+            for replica, state in replicas.items()
+        ][:MAX_REPLICAS]
+        yield _gauge(
+            "replica_weight",
+            "Share of a full load that a replica is given: 0 while it is ejected.",
+            labels,
+            [
+                (key, 0.0 if state.fitness is Fitness.EJECTED else state.weight_milli / 1000)
+                for key, state in states
+            ],
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -15,16 +15,18 @@ from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, Subset, hint_of, static
 from extproc.replicas.discovery import Discovery
+from extproc.replicas.fleet import Fleet
+from extproc.replicas.health import ReplicaHealth
 from extproc.routing import LearnedRate, Protocol
 from extproc.server.decision_log import DecisionLog
 from extproc.server.logging import places
+from extproc.server.recent import Recent
 from extproc.server.stats import Stats
 
 _log = structlog.get_logger(__name__)
 
 DEFAULT_POOL = "default"
-_MAX_OBSERVED = 1000
-_MAX_RATES = 1000
+_MOST_POOLS = 1000
 _MAX_REPORTED = 1000
 
 
@@ -54,8 +56,11 @@ class Router:
         self.discovery = Discovery(store)
         self._window = window
         self._ids = (f"{incarnation}-{number}" for number in count())
-        self._observed: dict[str, Observed] = {}
-        self._rates: dict[tuple[str, int], LearnedRate] = {}
+        self._observed = Recent[str, Observed](_MOST_POOLS)
+        self._rates = Recent[tuple[str, int], LearnedRate](_MOST_POOLS)
+        self._fleets = Recent[str, Fleet](
+            _MOST_POOLS, forgotten=lambda fleet: self.spawn(fleet.close())
+        )
         self._reported: set[tuple[str, str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._warned_of_address = False
@@ -113,22 +118,28 @@ class Router:
         return self._observing(pool)
 
     def _observing(self, pool: str) -> Observed:
-        source = self._observed.get(pool)
-        if source is None:
-            if len(self._observed) >= _MAX_OBSERVED:
-                del self._observed[next(iter(self._observed))]
-            source = self._observed[pool] = Observed(pool, self.store)
-        return source
+        return self._observed.get(pool, lambda: Observed(pool, self.store))
+
+    def fleet(self, pool: str, settings: PoolSettings) -> Fleet:
+        """How a pool's replicas fare."""
+        ejections = self.stats.pool(pool).ejections
+        fleet = self._fleets.get(pool, lambda: Fleet(pool, self.store, ejections))
+        fleet.apply(settings.health, settings.checks)
+        return fleet
+
+    def health(self, pool: str, addresses: Iterable[str]) -> Mapping[str, ReplicaHealth]:
+        """The health of a pool's replicas, for people to read."""
+        fleet = self._fleets.find(pool)
+        return fleet.states(addresses) if fleet else {}
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await asyncio.gather(self.discovery.close(), *(fleet.close() for fleet in self._fleets))
 
     def rate(self, pool: str, settings: PoolSettings) -> LearnedRate:
         """How fast the replicas of a pool prefill, as far as it was seen."""
         key = pool, settings.prefill_rate
-        rate = self._rates.get(key)
-        if rate is None:
-            if len(self._rates) >= _MAX_RATES:
-                del self._rates[next(iter(self._rates))]
-            rate = self._rates[key] = LearnedRate(settings.prefill_rate)
-        return rate
+        return self._rates.get(key, lambda: LearnedRate(settings.prefill_rate))
 
     def served_by_nobody(self, pool: str) -> None:
         """Warn, once, that Envoy does not tell who serves: nothing can be learned without it."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from extproc.pool_settings import PoolSettings
 from extproc.prompt.model import Unreadable
+from extproc.replicas.faults import Fault
 from extproc.routing import Decision, Reason
 
 MAX_POOLS = 100
@@ -69,6 +70,7 @@ class PoolStats:
         problems: Requests without a (whole) readable prompt, by what was the matter.
         outcomes: Served requests by who served.
         rejected: Requests that were refused, by reason.
+        ejections: Ejections of replicas that this router decided on, by fault.
         total_tokens: Tokens of the prompts that were decided on.
         matched_tokens: Tokens that the chosen replicas held.
         best_tokens: The most that any candidate held.
@@ -83,6 +85,7 @@ class PoolStats:
     reasons: Counter[Reason] = field(default_factory=Counter)
     problems: Counter[Unreadable] = field(default_factory=Counter)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    ejections: Counter[Fault] = field(default_factory=Counter)
     rejected: Counter[Reason] = field(default_factory=Counter)
     total_tokens: int = 0
     matched_tokens: int = 0

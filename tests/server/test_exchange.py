@@ -8,6 +8,8 @@ from structlog.testing import capture_logs
 from extproc.affinity import MemoryStore, Reservation, StoreError
 from extproc.pool_settings import PoolSettings, parse
 from extproc.processing import DecisionDue, Refusal, Reply, Responded, Session, responded_of
+from extproc.replicas.faults import Fault
+from extproc.replicas.health import Ejection, Fitness
 from extproc.replicas.observation import LEAST_PICKS
 from extproc.routing import Decision, Reason
 from extproc.routing.prefill_rate import TOGETHER
@@ -561,3 +563,48 @@ async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
     ), "half way, in powers, from the guess"
     await world.ask(chat(LONG))
     assert world.router.stats.pool("llm").prefill_rate == pytest.approx(5925, rel=0.01)
+
+
+class TestHealth:
+    """What responses do to the health of replicas."""
+
+    @staticmethod
+    async def fail(world: World, chosen: Asked, **event: Any) -> None:
+        details = {"details": "via_upstream"} | event
+        address = chosen.ranked[0]
+        await chosen.responded(Responded(address, 1, details.pop("status", 500), 0, **details))
+        chosen.exchange.end()
+
+    async def test_a_replica_that_fails_in_a_row_is_chosen_no_more(self) -> None:
+        world = World({**STATIC, "x-prefix-eject-after": "3"})
+        body = chat(LONG)
+        bad = (await world.ask(body)).ranked[0]
+        for _ in range(3):
+            asked = await world.ask(body)
+            while asked.ranked[0] != bad:  # it holds nothing any more, so others may be chosen
+                asked.exchange.end()
+                asked = await world.ask(chat(f"{world.router.next_id()} {LONG}"))
+            await self.fail(world, asked)
+        for number in range(20):
+            asked = await world.ask(chat(f"{number} {LONG}"))
+            assert bad not in asked.ranked
+        assert world.router.stats.pool("llm").ejections == {Fault.ERROR: 1}
+        states = world.router.health("llm", [A, B, C])
+        assert states[bad].fitness is Fitness.EJECTED
+
+    async def test_who_was_tried_first_failed(self) -> None:
+        world = World({**STATIC, "x-prefix-eject-after": "1"})
+        asked = await world.ask(chat(LONG))
+        first, second, _ = asked.ranked
+        await asked.responded(Responded(second, 2, 200, 0, "via_upstream"))
+        states = world.router.health("llm", [A, B, C])
+        assert states[first].ejection == Ejection(Fault.RETRIED, 1)
+        assert states[second].ejection is None
+
+    async def test_shadow_mode_blames_nobody_for_what_was_not_asked(self) -> None:
+        world = World({**STATIC, "x-prefix-eject-after": "1", "x-prefix-mode": "shadow"})
+        asked = await world.ask(chat(LONG))
+        await asked.responded(Responded(B, 3, 200, 0, "via_upstream"))
+        assert all(not each.ejection for each in world.router.health("llm", [A, B, C]).values())
+        await (await world.ask(chat(LONG))).responded(Responded(B, 1, 500, 0, "via_upstream"))
+        assert world.router.health("llm", [A, B, C])[B].ejection == Ejection(Fault.ERROR, 1)

@@ -8,6 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.prompt.model import Unreadable
 from extproc.replicas.endpoint import Endpoint
+from extproc.replicas.faults import Fault
+from extproc.replicas.health import Ejection, Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
 from extproc.routing import Reason
 from extproc.server.metrics import MAX_REPLICAS, Metrics
@@ -24,6 +26,7 @@ def busy_stats() -> Stats:
     pool = stats.pool("llm")
     pool.reasons[Reason.MATCHED] += 1
     pool.outcomes[Outcome.FIRST] += 1
+    pool.ejections[Fault.HANG] += 1
     pool.rejected[Reason.NO_SUBSET] += 1
     pool.problems[Unreadable.NOT_UTF8] += 1
     stats.setting_errors["x-prefix-ttl"] += 1
@@ -36,7 +39,10 @@ def busy_stats() -> Stats:
 def rendered() -> dict[str, tuple[str, set[str]]]:
     """Name to type and labels."""
     metrics = Metrics(busy_stats(), lambda: STATUS, lambda: {"llm": SOURCE})
-    text = metrics.render({"llm": {"10.0.0.1:80": ReplicaState()}})
+    text = metrics.render(
+        {"llm": {"10.0.0.1:80": ReplicaState()}},
+        {"llm": {"10.0.0.1:80": ReplicaHealth(Fitness.WARMING, 500, None)}},
+    )
     found = {}
     for family in text_string_to_metric_families(text.decode()):
         if family.name.startswith("prefix_extproc_"):
@@ -86,3 +92,16 @@ def test_series_of_replicas_are_bounded() -> None:
     text = Metrics(Stats(), lambda: STATUS).render({"llm": states}).decode()
 
     assert text.count("prefix_extproc_replica_in_flight{") == MAX_REPLICAS
+
+
+def test_the_weight_of_a_replica_is_what_it_is_given() -> None:
+    ejection = Ejection(Fault.ERROR, 2)
+    health = {
+        "10.0.0.1:80": ReplicaHealth(Fitness.EJECTED, 1000, ejection),
+        "10.0.0.2:80": ReplicaHealth(Fitness.NEEDED, 100, ejection),
+        "10.0.0.3:80": ReplicaHealth(Fitness.WARMING, 250, None),
+        "10.0.0.4:80": ReplicaHealth(Fitness.HEALTHY, 1000, None),
+    }
+    text = Metrics(Stats(), lambda: STATUS).render({}, {"llm": health}).decode()
+    weights = re.findall(r'_replica_weight{pool="llm",replica="(.*?)"} (.*)', text)
+    assert [float(weight) for _, weight in weights] == [0.0, 0.1, 0.25, 1.0]
