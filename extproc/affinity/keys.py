@@ -30,5 +30,5 @@ class PoolKeys:
         return self._checkpoint + digest
 
     def home(self, digest: bytes) -> bytes:
-        """The sticky entry of ``prefix_aware``."""
+        """The sticky entry of ``prefix_aware``, or who served a session last."""
         return self._home + digest

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from extproc.affinity.board import Board
 from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
-from extproc.prompt.model import Fingerprint
 from extproc.routing import (
     FULL,
     Choice,
@@ -78,7 +77,10 @@ class _Pool:
 
 @dataclass(slots=True)
 class _Held:
-    """An open reservation. ``depth`` counts the checkpoints that its replica had before."""
+    """An open reservation. ``depth`` counts the checkpoints that its replica had before.
+
+    ``new_home`` and ``new_session`` tell whether it wrote those entries for its replica.
+    """
 
     reservation: Reservation
     replica: str
@@ -86,7 +88,15 @@ class _Held:
     end: int
     depth: int
     new_home: bool
+    new_session: bool
     decision: Decision
+
+
+class _Home(NamedTuple):
+    """The candidate that an entry names, if any, and whether the entry may be written."""
+
+    position: int | None = None
+    writable: bool = False
 
 
 class _Found(NamedTuple):
@@ -99,8 +109,8 @@ class _Found(NamedTuple):
         accounts: Their accounts.
         depths: How many checkpoints of the prompt each holds.
         matched: Tokens of the prompt that each holds.
-        sticky: Position of the one that the sticky entry names, or None.
-        writable: Whether the sticky entry may be written.
+        sticky: Who is named by the sticky entry.
+        session: Who is named by the session's entry.
     """
 
     pool: _Pool
@@ -109,8 +119,8 @@ class _Found(NamedTuple):
     accounts: Sequence[Account]
     depths: Sequence[int]
     matched: Sequence[int]
-    sticky: int | None
-    writable: bool
+    sticky: _Home
+    session: _Home
 
 
 class MemoryStore:
@@ -174,9 +184,10 @@ class MemoryStore:
         accounts = self._accounts(pool, reservation.candidates, now_us)
         depths = self._depths(reservation, accounts, memory)
         tokens = (0, *print_.tokens) if print_ else (0,)
-        sticky, writable = self._home(reservation, pool, memory.second)
+        sticky = self._home(print_.sticky if print_ else b"", reservation, pool, memory)
+        session = self._home(reservation.session, reservation, pool, memory)
         matched = [tokens[depth] for depth in depths]
-        return _Found(pool, now_us, memory, accounts, depths, matched, sticky, writable)
+        return _Found(pool, now_us, memory, accounts, depths, matched, sticky, session)
 
     def _question(self, reservation: Reservation, found: _Found) -> Question:
         policy, print_ = reservation.policy, reservation.fingerprint
@@ -192,9 +203,11 @@ class MemoryStore:
             pending,
             found.matched,
             print_.total_tokens if print_ else None,
-            found.sticky,
+            found.sticky.position,
             found.pool.turn,
             None if self._alone or print_ is None else _home_of(reservation, print_.sticky),
+            found.session.position,
+            reservation.max_in_flight,
         )
 
     def _book(
@@ -209,15 +222,19 @@ class MemoryStore:
             account.drain(found.now_us, policy.prefill_rate)
             uncached = decision.total_tokens - decision.matched_tokens
             end = account.take(uncached)
-            new_home = choice.home is not None and found.sticky is None and found.writable
+            new_home = choice.home is not None and found.sticky == _NOBODY
+            new_session = found.session.writable and found.session.position != first
             self._held[reservation.id] = _Held(
-                reservation, replica, uncached, end, depth, new_home, decision
+                reservation, replica, uncached, end, depth, new_home, new_session, decision
             )
         if print_:
             self._record(replica, account, print_.hashes, depth, found.memory)
-            if choice.home is not None and found.writable:
+            if choice.home is not None and found.sticky.writable:
                 home = reservation.candidates[choice.home]
-                self._keep_home(print_, home, found.accounts[choice.home].epoch, found.memory)
+                epoch = found.accounts[choice.home].epoch
+                self._keep_home(print_.sticky, home, epoch, found.memory)
+        if found.session.writable:
+            self._keep_home(reservation.session, replica, account.epoch, found.memory)
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
@@ -356,28 +373,28 @@ class MemoryStore:
                 break
         return depths
 
-    def _home(self, reservation: Reservation, pool: _Pool, second: int) -> tuple[int | None, bool]:
-        """The candidate that the sticky entry names, and whether the entry may be written.
+    def _home(self, key: bytes, reservation: Reservation, pool: _Pool, memory: _Memory) -> _Home:
+        """Who is named by the entry of a prompt's start or of a session; no key has no entry.
 
         A live entry for a member that is no candidate this time stays as it is: candidates limit
         a choice, they do not delete state.
         """
-        if reservation.fingerprint is None:
-            return None, False
-        entry = self._homes.get(reservation.fingerprint.sticky)
+        if not key:
+            return _Home()
+        entry = self._homes.get(key)
         if entry is None:
-            return None, True
+            return _NOBODY
         [(replica, stamp)] = entry.items()
         account = pool.accounts.get(replica)
         if (
             account is None
             or replica not in pool.members
-            or not _Memory(second, reservation.policy.ttl_s).holds(account, stamp)
+            or not memory._replace(capacity=0).holds(account, stamp)
         ):
-            return None, True
+            return _NOBODY
         if replica not in reservation.candidates:
-            return None, False
-        return reservation.candidates.index(replica), True
+            return _Home()
+        return _Home(reservation.candidates.index(replica), writable=True)
 
     def _record(
         self,
@@ -407,16 +424,18 @@ class MemoryStore:
             self._seen[checkpoint] = kept
             self._seen.move_to_end(checkpoint)
 
-    def _keep_home(self, print_: Fingerprint, home: str, epoch: int, memory: _Memory) -> None:
+    def _keep_home(self, key: bytes, home: str, epoch: int, memory: _Memory) -> None:
         second, ttl = memory.second, memory.ttl
-        last = self._homes.get(print_.sticky, {}).get(home)
+        last = self._homes.get(key, {}).get(home)
         if last is None or last >> 32 < epoch or (second - (last >> 32)) * 4 >= ttl:
-            self._homes[print_.sticky] = {home: _stamp(max(second, epoch), 0)}
-            self._homes.move_to_end(print_.sticky)
+            self._homes[key] = {home: _stamp(max(second, epoch), 0)}
+            self._homes.move_to_end(key)
 
     def _withdraw(self, held: _Held) -> None:
         """Take back the affinity that a reservation added."""
-        print_ = held.reservation.fingerprint
+        print_, session = held.reservation.fingerprint, held.reservation.session
+        if held.new_session and held.replica in self._homes.get(session, {}):
+            del self._homes[session]
         if print_ is None:
             return
         for checkpoint in print_.hashes[held.depth :]:
@@ -437,6 +456,9 @@ class MemoryStore:
                 if live and len(table) <= self._limit:
                     break
                 del table[oldest]
+
+
+_NOBODY = _Home(writable=True)
 
 
 def _decision(reservation: Reservation, choice: Choice, matched: Sequence[int]) -> Decision:

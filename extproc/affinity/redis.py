@@ -27,6 +27,8 @@ _REASONS = {
     4: Reason.NO_PROMPT,
     5: Reason.BASELINE,
     6: Reason.OBSERVING,
+    7: Reason.SHED,
+    8: Reason.SESSION,
 }
 _TOLD_AT_ONCE = 16
 """News in waiting beyond which adopted reservations do not add to them: releases come first."""
@@ -293,6 +295,7 @@ class RedisStore:
     ) -> tuple[list[bytes], list[Value]]:
         """Keys and arguments as ``lua/reserve.lua`` wants them."""
         policy, fingerprint, names = reservation.policy, reservation.fingerprint, pool.keys
+        tokens = fingerprint.tokens if fingerprint else ()
         keys = [names.state, names.open(self._router), names.routers]
         keys += _affinity_keys(names, reservation)
         args: list[Value] = [
@@ -305,19 +308,16 @@ class RedisStore:
             policy.prefill_rate,
             policy.threshold,
             policy.ttl_s,
-            int(reservation.matched_only) + 2 * int(reservation.hold),
-        ]
-        if fingerprint is None:
-            return keys, [*args, 0, b"", self._router, policy.cache_tokens, _packed(reservation)]
-        tokens = struct.pack(f"<{len(fingerprint.tokens)}I", *fingerprint.tokens)
-        return keys, [
-            *args,
-            fingerprint.total_tokens,
-            tokens,
+            reservation.matched_only + 2 * reservation.hold + 4 * bool(reservation.session),
+            fingerprint.total_tokens if fingerprint else 0,
+            struct.pack(f"<{len(tokens)}I", *tokens),
             self._router,
             policy.cache_tokens,
             _packed(reservation),
+            policy.session_tokens,
+            reservation.max_in_flight,
         ]
+        return keys, args
 
     async def _settle(self, reservation: Reservation, *, elsewhere: str, ok: bool) -> None:
         """Move a reservation to who served it, and withdraw affinity that did not come to be."""
@@ -338,7 +338,8 @@ class RedisStore:
         affinity = _affinity_keys(pool.keys, reservation)
         if affinity:
             keys = [pool.keys.open(self._router), *affinity]
-            await self._link.run("withdraw", keys, [reservation.id])
+            sessions = int(bool(reservation.session))
+            await self._link.run("withdraw", keys, [reservation.id, sessions])
 
     async def _release_all(self, pool: str, ids: Sequence[str]) -> None:
         directory = self._pools[pool]
@@ -373,7 +374,9 @@ def _packed(reservation: Reservation) -> bytes:
 
 
 def _affinity_keys(names: PoolKeys, reservation: Reservation) -> list[bytes]:
-    fingerprint = reservation.fingerprint
-    if fingerprint is None:
-        return []
-    return [names.home(fingerprint.sticky), *map(names.checkpoint, fingerprint.hashes)]
+    """The session's entry, the sticky entry and the checkpoints, as far as there are any."""
+    fingerprint, session = reservation.fingerprint, reservation.session
+    keys = [names.home(session)] if session else []
+    if fingerprint is not None:
+        keys += [names.home(fingerprint.sticky), *map(names.checkpoint, fingerprint.hashes)]
+    return keys

@@ -158,7 +158,7 @@ class ResilientStore:
         )
 
     def _learn(self, reservation: Reservation) -> None:
-        if reservation.fingerprint is not None:
+        if reservation.fingerprint is not None or reservation.session:
             self._learned[reservation.id] = reservation
             if len(self._learned) > _LEARNED:
                 self._learned.popitem(last=False)

@@ -29,6 +29,10 @@ class Reservation:
         hold: Whether the choice counts as in flight until ``release``; without it only the
             affinity is recorded.
         standings: How candidates stand beyond what the store knows of them.
+        session: 16 bytes for the request's session, under which the store keeps who served it last;
+            empty for none.
+        max_in_flight: Requests in flight at which a candidate is not chosen; 0 for no limit. Where
+            all are there, the answer is nobody.
     """
 
     id: str
@@ -39,10 +43,12 @@ class Reservation:
     matched_only: bool = False
     hold: bool = True
     standings: Standings = field(default_factory=dict)
+    session: bytes = b""
+    max_in_flight: int = 0
 
 
 def moved(reservation: Reservation, replica: str) -> Reservation:
-    """The same reservation, bound to the replica that really served."""
+    """The same reservation, bound to the replica that really served, however full that is."""
     return Reservation(
         reservation.id,
         reservation.pool,
@@ -50,6 +56,7 @@ def moved(reservation: Reservation, replica: str) -> Reservation:
         reservation.policy,
         reservation.fingerprint,
         hold=reservation.hold,
+        session=reservation.session,
     )
 
 

@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """Some replica holds more of the prompt, but was too busy."""
     COLD = "cold"
     """No candidate holds any of the prompt."""
+    SESSION = "session"
+    """The chosen replica served the request's session last, and that outweighed the prompt."""
     NO_PROMPT = "no_prompt"
     """The request has no readable prompt: routed by load."""
     BASELINE = "baseline"
@@ -51,6 +53,8 @@ class Reason(StrEnum):
     """The pool has no known replica."""
     NO_SUBSET = "no_subset"
     """The gateway's subset hint names nobody who may be chosen."""
+    SHED = "shed"
+    """Every candidate has as many requests in flight as the pool allows."""
     FALLBACK = "fallback"
     """Our own fault (an exception, a full table …): the choice was Envoy's."""
 
@@ -68,6 +72,7 @@ class Policy:
         ttl_s: Seconds without use after which affinity ends.
         cache_tokens: Tokens that a replica's cache holds: so many later a prompt counts as
             forgotten. 0 where that is not known.
+        session_tokens: Pending tokens by which the replica that served a session last is preferred.
     """
 
     strategy: Strategy = Strategy.KV_AWARE
@@ -77,6 +82,7 @@ class Policy:
     threshold: int = 32
     ttl_s: int = 600
     cache_tokens: int = 0
+    session_tokens: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

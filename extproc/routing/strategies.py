@@ -41,6 +41,8 @@ class Question(NamedTuple):
         turn: How often this pool's ``round_robin`` has chosen before.
         home: Position of the replica to which routers that know nothing of each other send what
             begins like this prompt; None where the state of all routers is known.
+        session: Position of the replica that served the request's session last, or None.
+        limit: Requests in flight at which a candidate is chosen no more; 0 for none.
     """
 
     policy: Policy
@@ -51,6 +53,15 @@ class Question(NamedTuple):
     sticky: int | None = None
     turn: int = 0
     home: int | None = None
+    session: int | None = None
+    limit: int = 0
+
+    @property
+    def room(self) -> Sequence[int]:
+        """Positions of the candidates below the limit, in order."""
+        if not self.limit:
+            return range(len(self.in_flight))
+        return [at for at, in_flight in enumerate(self.in_flight) if in_flight < self.limit]
 
 
 def choose(question: Question, *, matched_only: bool = False) -> Choice:
@@ -58,19 +69,21 @@ def choose(question: Question, *, matched_only: bool = False) -> Choice:
 
     Args:
         question: What is known.
-        matched_only: Answer with nobody unless the choice holds some of the prompt.
+        matched_only: Answer with nobody unless the choice holds some of the prompt, or the session.
     """
+    if not question.room:
+        return Choice((), Reason.SHED)
     choice = _STRATEGIES[question.policy.strategy](question)
     if matched_only and choice.reason not in _HOLDS_SOME:
         return Choice((), Reason.OBSERVING)
     return choice
 
 
-_HOLDS_SOME = frozenset({Reason.MATCHED, Reason.SPILLED})
+_HOLDS_SOME = frozenset({Reason.MATCHED, Reason.SPILLED, Reason.SESSION})
 
 
-def _lowest(costs: Sequence[int]) -> tuple[int, ...]:
-    return tuple(nsmallest(RANKED, range(len(costs)), key=costs.__getitem__))
+def _lowest(question: Question, costs: Sequence[int]) -> tuple[int, ...]:
+    return tuple(nsmallest(RANKED, question.room, key=costs.__getitem__))
 
 
 def _kv_aware(question: Question) -> Choice:
@@ -86,13 +99,17 @@ def _kv_aware(question: Question) -> Choice:
     if question.home is not None:
         # Other routers' requests probably filled its cache, and will find there what this one adds.
         costs[question.home] -= uncached * (total - held[question.home]) * 2 // 3
-    ranked = _lowest(costs)
+    if question.session is not None:
+        costs[question.session] -= 1000 * policy.session_tokens
+    ranked = _lowest(question, costs)
+    best = max(held)
+    if best and held[ranked[0]] == best:
+        return Choice(ranked, Reason.MATCHED)
+    if ranked[0] == question.session:
+        return Choice(ranked, Reason.SESSION)
     if question.total_tokens is None:
         return Choice(ranked, Reason.NO_PROMPT)
-    best = max(held)
-    if best == 0:
-        return Choice(ranked, Reason.COLD)
-    return Choice(ranked, Reason.MATCHED if held[ranked[0]] == best else Reason.SPILLED)
+    return Choice(ranked, Reason.SPILLED if best else Reason.COLD)
 
 
 def _prefix_aware(question: Question) -> Choice:
@@ -101,7 +118,7 @@ def _prefix_aware(question: Question) -> Choice:
     Source: the PREFIX_AWARE routing strategy of Amazon SageMaker inference endpoints.
     """
     if question.total_tokens is None:
-        return Choice(_lowest(question.in_flight), Reason.NO_PROMPT)
+        return Choice(_lowest(question, question.in_flight), Reason.NO_PROMPT)
     home = 0 if question.sticky is None else question.sticky
     threshold = question.policy.threshold
     # Below the threshold in order, the home first; then the full ones by their load.
@@ -109,7 +126,7 @@ def _prefix_aware(question: Question) -> Choice:
         (2 * (1 + in_flight) if in_flight >= threshold else 0) + (position != home)
         for position, in_flight in enumerate(question.in_flight)
     ]
-    ranked = _lowest(costs)
+    ranked = _lowest(question, costs)
     if ranked[0] != home:
         reason = Reason.SPILLED
     else:
@@ -118,19 +135,18 @@ def _prefix_aware(question: Question) -> Choice:
 
 
 def _least_outstanding(question: Question) -> Choice:
-    return Choice(_lowest(question.in_flight), Reason.BASELINE)
+    return Choice(_lowest(question, question.in_flight), Reason.BASELINE)
 
 
 def _random(question: Question) -> Choice:
     """The candidates come in random order: take the first."""
-    return Choice(tuple(range(min(RANKED, len(question.in_flight)))), Reason.BASELINE)
+    return Choice(tuple(question.room[:RANKED]), Reason.BASELINE)
 
 
 def _round_robin(question: Question) -> Choice:
-    size = len(question.in_flight)
-    return Choice(
-        tuple((question.turn + step) % size for step in range(min(RANKED, size))), Reason.BASELINE
-    )
+    room, size = question.room, len(question.room)
+    ranked = [room[(question.turn + step) % size] for step in range(min(RANKED, size))]
+    return Choice(tuple(ranked), Reason.BASELINE)
 
 
 _STRATEGIES: dict[Strategy, Callable[[Question], Choice]] = {

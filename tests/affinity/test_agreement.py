@@ -46,6 +46,8 @@ class Reserve:
     hold: bool = True
     cache_tokens: int = 0
     standings: tuple[Standing, ...] = ()
+    session: int = 0
+    max_in_flight: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ steps = st.one_of(
         hold=st.sampled_from([True, True, True, False]),
         cache_tokens=st.sampled_from([0, 0, 300, 1_000]),
         standings=st.one_of(st.just(()), st.lists(standing, max_size=5).map(tuple)),
+        session=st.sampled_from([0, 0, 1, 2]),
+        max_in_flight=st.sampled_from([0, 0, 1, 2]),
     ),
     st.builds(Again, which),
     st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
@@ -158,11 +162,14 @@ class Pair:
                 ttl_s=60,
                 decode_tokens=30,
                 cache_tokens=step.cache_tokens,
+                session_tokens=100,
             ),
             fingerprint=print_,
             matched_only=step.matched_only,
             hold=step.hold,
             standings=dict(zip(REPLICAS, step.standings, strict=False)),
+            session=hashlib.md5(b"session %d" % step.session).digest() if step.session else b"",
+            max_in_flight=step.max_in_flight,
         )
 
     async def reserve(self, reservation: Reservation) -> None:

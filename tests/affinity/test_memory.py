@@ -1,5 +1,6 @@
 """What the memory store takes a replica to hold. That Redis agrees is ``test_agreement``'s."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -36,11 +37,23 @@ class Pool:
         self.clock.wait(1)
 
     def ask(self, prompt: Fingerprint, *candidates: str) -> Decision:
-        candidates = candidates or REPLICAS
-        made = Reservation(next(self.ids), "pool", candidates, self.policy, prompt)
-        decision = self.store.reserve_now(made)
+        made, decision = self.hold(prompt, *candidates)
         self.store.release(made.id)
         return decision
+
+    def hold(
+        self, prompt: Fingerprint | None, *candidates: str, session: str = "", limit: int = 0
+    ) -> tuple[Reservation, Decision]:
+        made = Reservation(
+            next(self.ids),
+            "pool",
+            candidates or REPLICAS,
+            self.policy,
+            prompt,
+            session=session.encode(),
+            max_in_flight=limit,
+        )
+        return made, self.store.reserve_now(made)
 
 
 def test_a_prompt_is_forgotten_when_as_much_as_the_cache_holds_came_after_it() -> None:
@@ -80,3 +93,56 @@ def test_a_prompt_in_steady_use_outlives_its_ttl_at_every_depth() -> None:
         pool.clock.wait(14)
     assert pool.ask(deep).matched_tokens == 256
     assert pool.ask(shallow).matched_tokens == 64
+
+
+def test_a_session_is_with_who_served_it_last() -> None:
+    pool = Pool(Policy())
+    first, decision = pool.hold(fingerprint((0,)), session="s")
+    served = REPLICAS[1 - REPLICAS.index(decision.ranked[0])]
+    pool.store.served(first.id, served, ok=True)
+    pool.store.release(first.id)
+    for other in range(1, 5):
+        made, decision = pool.hold(fingerprint((other,)), session="s")
+        assert (decision.ranked[0], decision.reason) == (served, Reason.SESSION)
+        assert decision.matched_tokens == 0
+        pool.store.release(made.id)
+    # Who may not be chosen this time keeps it; who took nothing in does not get it.
+    pool.store.release(pool.hold(None, decision.ranked[1], session="s")[0].id)
+    assert pool.hold(None, session="s")[1].ranked[0] == served
+    failed, _ = pool.hold(None, session="t")
+    pool.store.served(failed.id, "", ok=False)
+    pool.store.release(failed.id)
+    assert pool.hold(fingerprint((9,)), session="t")[1].reason is Reason.COLD
+
+
+def test_a_session_ends_with_its_replica_and_its_time() -> None:
+    pool = Pool(Policy(ttl_s=60))
+    ends: list[Callable[[], None]] = [
+        lambda: pool.clock.wait(60),
+        lambda: pool.store.leave("pool", REPLICAS[0]),
+        lambda: pool.store.restarted("pool", REPLICAS[0], "second"),
+    ]
+    for end in ends:
+        pool.store.restarted("pool", REPLICAS[0], "first")
+        pool.clock.wait(2)
+        pool.store.release(pool.hold(None, REPLICAS[0], session="s")[0].id)
+        made, decision = pool.hold(None, session="s")
+        assert (decision.ranked[0], decision.reason) == (REPLICAS[0], Reason.SESSION)
+        pool.store.release(made.id)
+        end()
+        made, decision = pool.hold(None, session="s")
+        assert decision.reason is Reason.NO_PROMPT
+        pool.store.release(made.id)
+
+
+def test_what_is_over_the_limit_is_shed_and_holds_nothing() -> None:
+    pool = Pool(Policy())
+    held = [pool.hold(fingerprint((each,)), limit=2) for each in range(4)]
+    assert sorted(decision.ranked[0] for _, decision in held) == sorted(REPLICAS * 2)
+    shed, decision = pool.hold(fingerprint((0,)), limit=2)
+    assert (decision.ranked, decision.reason) == ((), Reason.SHED)
+    assert decision.best_tokens == 64
+    assert pool.hold(fingerprint((0,)), limit=3)[1].ranked  # who has more weight has more room
+    pool.store.release(shed.id)
+    pool.store.release(held[0][0].id)
+    pool.store.served(held[1][0].id, held[2][1].ranked[0], ok=True)  # a retry goes where it goes

@@ -24,10 +24,13 @@ def ask(
     sticky: int | None = None,
     turn: int = 0,
     matched_only: bool = False,
+    session: int | None = None,
+    limit: int = 0,
     **numbers: int,
 ) -> tuple[tuple[int, ...], Reason]:
     asked = question(Policy(strategy, **numbers), list(candidates), total, sticky)
-    choice = choose(asked._replace(turn=turn), matched_only=matched_only)
+    asked = asked._replace(turn=turn, session=session, limit=limit)
+    choice = choose(asked, matched_only=matched_only)
     return choice.ranked, choice.reason
 
 
@@ -104,6 +107,42 @@ def test_matched_only_takes_friends() -> None:
     )
 
 
+def test_a_session_is_worth_so_many_tokens() -> None:
+    strategy, known = Strategy.KV_AWARE, (0, 0, 0)
+    # 1,024 tokens, or 16 requests of 64, or two thirds of that in matched tokens.
+    assert ask(strategy, known, (0, 1023, 0), session=1) == ((1, 0), Reason.SESSION)
+    assert ask(strategy, known, (0, 1025, 0), session=1) == ((0, 1), Reason.COLD)
+    assert ask(strategy, known, (15, 0, 0), session=1)[0] == (1, 0)
+    assert ask(strategy, known, (17, 0, 0), session=1)[0] == (0, 1)
+    assert ask(strategy, (0, 0, 680), known, session=1) == ((1, 0), Reason.SESSION)
+    assert ask(strategy, (0, 0, 690), known, session=1) == ((0, 1), Reason.MATCHED)
+    assert ask(strategy, known, (0, 0, 500), (0, 0, 1000), session=1) == ((1, 2, 0), Reason.SESSION)
+    assert ask(strategy, known, (0, 0, 500), session=1) == ((1, 0), Reason.MATCHED)
+
+
+def test_a_session_counts_without_a_prompt_and_while_a_pool_is_learned() -> None:
+    two = [(0, 0, 0), (3, 0, 0)]
+    assert ask(Strategy.KV_AWARE, *two, total=None, session=1) == ((1, 0), Reason.SESSION)
+    assert ask(Strategy.KV_AWARE, *two, session=1, matched_only=True)[0] == (1, 0)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_where_all_are_full_nobody_is_chosen(strategy: Strategy) -> None:
+    full = [(4, 0, 1000), (5, 0, 0), (4, 0, 0)]
+    assert ask(strategy, *full, limit=4) == ((), Reason.SHED)
+    assert ask(strategy, *full, limit=4, matched_only=True) == ((), Reason.SHED)
+    assert len(ask(strategy, *full, limit=5)[0]) == 2
+
+
+def test_the_full_are_passed_over() -> None:
+    full = [(4, 0, 1000), (3, 0, 0), (4, 0, 0), (2, 0, 0)]
+    assert ask(Strategy.KV_AWARE, *full, limit=4) == ((3, 1), Reason.SPILLED)
+    assert ask(Strategy.PREFIX_AWARE, *full, sticky=0, limit=4) == ((1, 3), Reason.SPILLED)
+    assert ask(Strategy.LEAST_OUTSTANDING_REQUESTS, *full, limit=4)[0] == (3, 1)
+    assert ask(Strategy.RANDOM, *full, limit=4)[0] == (1, 3)
+    assert ask(Strategy.ROUND_ROBIN, *full, turn=3, limit=4)[0] == (3, 1)
+
+
 candidates = st.lists(
     st.tuples(st.integers(0, 100), st.integers(0, 100_000), st.integers(0, 1000)),
     min_size=1,
@@ -117,9 +156,12 @@ def test_ranks_are_distinct_candidates(
 ) -> None:
     sticky = data.draw(st.one_of(st.none(), st.integers(0, len(candidates) - 1)))
     total = data.draw(st.one_of(st.none(), st.integers(1000, 2000)))
-    choice = choose(question(Policy(strategy), candidates, total, sticky)._replace(turn=7))
-    assert len(choice.ranked) == len(set(choice.ranked)) == min(3, len(candidates))
-    assert all(0 <= each < len(candidates) for each in choice.ranked)
+    limit = data.draw(st.sampled_from([0, 1, 50]))
+    asked = question(Policy(strategy), candidates, total, sticky)._replace(turn=7, limit=limit)
+    choice = choose(asked)
+    room = {at for at, (n, _, _) in enumerate(candidates) if not limit or n < limit}
+    assert len(choice.ranked) == len(set(choice.ranked)) == min(3, len(room))
+    assert set(choice.ranked) <= room
 
 
 @given(candidates=candidates, extra=st.integers(1, 1000))

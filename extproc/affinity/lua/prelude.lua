@@ -9,7 +9,7 @@
 local HEADER, RECORD = 16, 32
 -- in flight, pending, clock (us), drained, epoch (s), member, blocks taken in (modulo 2^32)
 local FORMAT = '<I4I6I7I6I4I1I4'
-local HELD = '<I2I4I6I2I1I1I4I4I7' -- index, tokens, end, depth, new home, reason, matched, best, taken at
+local HELD = '<I2I4I6I2I1I1I4I4I7' -- index, tokens, end, depth, new entries, reason, matched, best, taken at
 local ENTRY, ENTRY_SIZE = '>I2I4I4', 10 -- replica index, Unix second and blocks taken in at last use
 local BLOCK, WRAP = 16, 4294967296 -- tokens of a cache block
 local KEEP = 3600 -- seconds that a pool's bookkeeping outlives its last use

@@ -1,13 +1,14 @@
 -- Match, choose and record in one step. routing/strategies.py and memory.py do the same in Python.
--- KEYS  state, open reservations of the router, routers[, sticky entry, checkpoint...]
+-- KEYS  state, open reservations of the router, routers[, session's entry][, sticky entry, checkpoint...]
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
---       10 flags: 1 matched only, 2 hold  11 total tokens  12 tokens at each checkpoint, 4 bytes each
+--       10 flags: 1 matched only, 2 hold, 4 session  11 total tokens  12 tokens at each checkpoint, 4 bytes each
 --       13 router  14 cache_tokens  15 standings: 2 bytes of weight and 4 of queued tokens each, or none
+--       16 session_tokens  17 most in flight
 -- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
 
 local RANKED = 3
-local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING = 1, 2, 3, 4, 5, 6
+local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING, SHED, SESSION = 1, 2, 3, 4, 5, 6, 7, 8
 
 local state = call('GET', KEYS[1])
 if not state or sub(state, 1, 8) ~= ARGV[1] then return {-1} end
@@ -23,9 +24,11 @@ local now_s = seconds(now)
 local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
-local matched_only, hold = flags % 2 == 1, flags >= 2
+local matched_only, hold, in_session = flags % 2 == 1, floor(flags / 2) % 2 == 1, flags >= 4
 local capacity = floor(tonumber(ARGV[14]) / BLOCK)
-local prompt, count = #KEYS > 3, #KEYS - 4
+local session_tokens, limit = tonumber(ARGV[16]), tonumber(ARGV[17])
+local sticky_key = in_session and 5 or 4
+local prompt, count = #KEYS >= sticky_key, #KEYS - sticky_key
 
 local size = #ARGV[3] / 2
 local index, position, in_flight, pending, epoch, taken = {}, {}, {}, {}, {}, {}
@@ -56,7 +59,7 @@ end
 -- Match: the deepest live checkpoint of each candidate.
 local values = {}
 if prompt and count > 0 then
-  values = call('MGET', unpack(KEYS, 5))
+  values = call('MGET', unpack(KEYS, sticky_key + 1))
   local found = 0
   for p = count, 1, -1 do
     local value = values[p]
@@ -76,28 +79,36 @@ end
 local best = 0
 for i = 1, size do best = max(best, matched[i]) end
 
--- The home of the prompt's start, for prefix_aware. It may be a member that is no candidate now.
-local home_value = prompt and call('GET', KEYS[4])
-local sticky, writable, home_second = nil, prompt, 0
-if home_value then
-  local each
-  each, home_second = read_entry(home_value, 1)
-  local _, _, _, _, since, member = record(state, each)
-  if member == 1 and home_second >= since and now_s - home_second < ttl then
-    sticky = position[each]
-    writable = sticky ~= nil
-  end
+-- Who has room.
+local room = {}
+for i = 1, size do
+  if limit == 0 or in_flight[i] < limit then room[#room + 1] = i end
 end
+if #room == 0 then return {SHED, 0, best} end
+
+-- The candidate that an entry names, whether the entry may be written, and its second. The entry of
+-- a member that is no candidate now stays as it is.
+local function named(key)
+  local value = call('GET', key)
+  if not value then return nil, true end
+  local each, second = read_entry(value, 1)
+  local _, _, _, _, since, member = record(state, each)
+  if member ~= 1 or second < since or now_s - second >= ttl then return nil, true end
+  return position[each], position[each] ~= nil, second
+end
+local sticky, writable, home_second, session, session_writable, session_second
+if prompt then sticky, writable, home_second = named(KEYS[sticky_key]) end
+if in_session then session, session_writable, session_second = named(KEYS[4]) end
 
 -- Choose.
 local function first(cost)
-  local ranked, taken = {}, {}
-  for rank = 1, min(RANKED, size) do
+  local ranked, chosen = {}, {}
+  for rank = 1, min(RANKED, #room) do
     local lowest
-    for i = 1, size do
-      if not taken[i] and (not lowest or cost[i] < cost[lowest]) then lowest = i end
+    for _, i in ipairs(room) do
+      if not chosen[i] and (not lowest or cost[i] < cost[lowest]) then lowest = i end
     end
-    ranked[rank], taken[lowest] = lowest, true
+    ranked[rank], chosen[lowest] = lowest, true
   end
   return ranked
 end
@@ -109,11 +120,13 @@ if strategy == 'kv_aware' then
     cost[i] = 1000 * pending[i] + uncached_milli * (total - matched[i])
       + 1000 * decode_tokens * in_flight[i]
   end
+  if session then cost[session] = cost[session] - 1000 * session_tokens end
   ranked = first(cost)
-  if not prompt then reason = NO_PROMPT
-  elseif best == 0 then reason = COLD
-  elseif matched[ranked[1]] == best then reason = MATCHED
-  else reason = SPILLED end
+  if best > 0 and matched[ranked[1]] == best then reason = MATCHED
+  elseif ranked[1] == session then reason = SESSION
+  elseif not prompt then reason = NO_PROMPT
+  elseif best > 0 then reason = SPILLED
+  else reason = COLD end
 elseif strategy == 'prefix_aware' and prompt then
   home = sticky or 1
   local cost = {}
@@ -128,16 +141,18 @@ elseif strategy == 'prefix_aware' and prompt then
   else reason = COLD end
 elseif strategy == 'random' then
   ranked, reason = {}, BASELINE
-  for i = 1, min(RANKED, size) do ranked[i] = i end
+  for rank = 1, min(RANKED, #room) do ranked[rank] = room[rank] end
 elseif strategy == 'round_robin' then
   local turn = unpack_at('<I4', state, 9)
   ranked, reason = {}, BASELINE
-  for i = 1, min(RANKED, size) do ranked[i] = (turn + i - 1) % size + 1 end
+  for rank = 1, min(RANKED, #room) do ranked[rank] = room[(turn + rank - 1) % #room + 1] end
 else -- least_outstanding_requests, and prefix_aware without a prompt
   ranked = first(in_flight)
   reason = strategy == 'prefix_aware' and NO_PROMPT or BASELINE
 end
-if matched_only and reason ~= MATCHED and reason ~= SPILLED then return {OBSERVING, 0, best} end
+if matched_only and reason ~= MATCHED and reason ~= SPILLED and reason ~= SESSION then
+  return {OBSERVING, 0, best}
+end
 
 -- Record.
 local chosen = ranked[1]
@@ -154,8 +169,10 @@ if hold then
   blocks = (blocks + math.ceil(uncached / BLOCK)) % WRAP
   write_record(KEYS[1], mine, n + 1, p + uncached, c, drained, since, member, blocks)
   local new_home = home and not sticky and writable and 1 or 0
+  local new_session = session_writable and session ~= chosen and 2 or 0
   call('HSET', KEYS[2], ARGV[2],
-    pack(HELD, mine, uncached, ending, depth[chosen], new_home, reason, matched[chosen], best, now))
+    pack(HELD, mine, uncached, ending, depth[chosen], new_home + new_session, reason, matched[chosen],
+      best, now))
   if call('HLEN', KEYS[2]) == 1 then
     call('EXPIRE', KEYS[2], KEEP)
     call('ZADD', KEYS[3], now_s, ARGV[13]) -- or, taken for dead before, it could die unnoticed
@@ -179,14 +196,15 @@ for p = count, 1, -1 do
     if fresh then break end
     others = without(value, mine, now_s, ttl)
   end
-  call('SET', KEYS[p + 4], fresh_entry .. others, 'EX', ttl + 2)
+  call('SET', KEYS[p + sticky_key], fresh_entry .. others, 'EX', ttl + 2)
 end
-if home and writable then
-  local fresh = sticky and (now_s - home_second) * 4 < ttl
-  if not fresh then
-    call('SET', KEYS[4], entry(index[home], max(now_s, epoch[home]), 0), 'EX', ttl + 2)
-  end
+-- Name a candidate in an entry, unless it is named there and hardly old.
+local function name(key, i, before, second)
+  if before == i and (now_s - second) * 4 < ttl then return end
+  call('SET', key, entry(index[i], max(now_s, epoch[i]), 0), 'EX', ttl + 2)
 end
+if home and writable then name(KEYS[sticky_key], home, sticky, home_second) end
+if session_writable then name(KEYS[4], chosen, session, session_second) end
 
 local reply = {reason, matched[chosen], best}
 for rank = 1, #ranked do reply[3 + rank] = index[ranked[rank]] end
