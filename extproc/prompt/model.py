@@ -60,6 +60,7 @@ class Prompt:
         cut: Whether the body went on behind what was read.
         problem: What kept a part of the body from being read, or None.
         size: Bytes of the body that were read; 0 where nobody counted.
+        session: What the field that was asked for says of the request's session, or empty.
     """
 
     api: Api
@@ -72,6 +73,7 @@ class Prompt:
     cut: bool = False
     problem: Unreadable | None = None
     size: int = 0
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """From a request body to its prompt."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from extproc.prompt.apis import Reader, find_reader
@@ -7,6 +8,7 @@ from extproc.prompt.content import CUT, Content, canonical
 from extproc.prompt.headers import unreadable_body
 from extproc.prompt.model import Api, Prompt, ToolsPlace, Unreadable
 from extproc.prompt.parsing import Fields, parse
+from extproc.prompt.sessions import session_of
 
 _SALTS: Final = {
     "model": b"\xffm",
@@ -27,6 +29,7 @@ def read_prompt(
     complete: bool,
     text_limit: int = 4096,
     tools_place: ToolsPlace = ToolsPlace.FIRST,
+    session_field: str = "",
 ) -> Prompt | Unreadable:
     """Read the prompt of a request.
 
@@ -43,6 +46,8 @@ def read_prompt(
         complete: Whether that is the whole body.
         text_limit: Characters of the messages' text to keep.
         tools_place: Where the model's chat template puts the definitions of tools.
+        session_field: The field that names the request's session, dots between the names of
+            objects in each other: ``metadata.session_id``. Empty for none.
 
     Returns:
         The prompt, with ``problem`` telling what kept a part of the body from being read, or why
@@ -54,19 +59,24 @@ def read_prompt(
         return Unreadable.NO_BODY
     reader = find_reader(path)
     if reader is None:
-        return _raw(body, complete, text_limit)
-    return _read(reader, body, complete, Content(text_limit, tools_place))
+        prompt = _raw(body, complete, text_limit)
+        return replace(prompt, session=_session_in(body, complete, session_field))
+    return _read(reader, body, complete, Content(text_limit, tools_place), session_field)
 
 
-def _read(reader: Reader, body: bytes, complete: bool, out: Content) -> Prompt | Unreadable:
+def _read(
+    reader: Reader, body: bytes, complete: bool, out: Content, session_field: str
+) -> Prompt | Unreadable:
     parsed = parse(body, complete=complete)
     if not isinstance(parsed.value, dict):
         return parsed.problem or Unreadable.NO_PROMPT_FIELD
     fields = Fields(parsed.value, cut=parsed.cut)
     api = reader(fields, out)
     cut = parsed.cut and not complete
+    session = session_of(fields, session_field)
     if api is None and not cut:  # behind a cut the field may come that tells the API
-        return _raw(body, complete, out.text_limit, parsed.problem)
+        prompt = _raw(body, complete, out.text_limit, parsed.problem)
+        return replace(prompt, session=session)
     content, media, text = out.finish()
     if api is None or not content:
         return parsed.problem or Unreadable.NO_PROMPT_FIELD
@@ -81,7 +91,17 @@ def _read(reader: Reader, body: bytes, complete: bool, out: Content) -> Prompt |
         cut=cut,
         problem=parsed.problem,
         size=len(body),
+        session=session,
     )
+
+
+def _session_in(body: bytes, complete: bool, field: str) -> str:
+    """The session that a JSON body of an unknown API names."""
+    if not field:
+        return ""
+    parsed = parse(body, complete=complete)
+    known = isinstance(parsed.value, dict)
+    return session_of(Fields(parsed.value, cut=parsed.cut), field) if known else ""
 
 
 def _raw(body: bytes, complete: bool, text_limit: int, problem: Unreadable | None = None) -> Prompt:

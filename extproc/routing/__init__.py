@@ -3,6 +3,7 @@
 from extproc.routing.model import Decision, Mode, Policy, Protocol, Reason, Strategy
 from extproc.routing.prefill_rate import LearnedRate
 from extproc.routing.rendezvous import rendezvous
+from extproc.routing.shedding import limit_of, priority_of
 from extproc.routing.standing import FULL, Standing, Standings, apparent, together
 from extproc.routing.strategies import RANKED, Choice, Question, choose
 
@@ -22,6 +23,8 @@ __all__ = [
     "Strategy",
     "apparent",
     "choose",
+    "limit_of",
+    "priority_of",
     "rendezvous",
     "together",
 ]
