@@ -89,6 +89,14 @@ def _url_path(value: str) -> str:
     return value
 
 
+def _field_path(value: str) -> str:
+    if len(value) > 200 or (not all(value.split(".")) and value):
+        raise PydanticCustomError(
+            "field", "write the name of a field, dots between names: metadata.session_id"
+        )
+    return value
+
+
 def _discovery_url(value: str) -> str:
     try:
         if value:
@@ -103,6 +111,7 @@ Size = Annotated[int, BeforeValidator(size)]
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 UrlPath = Annotated[str, AfterValidator(_url_path)]
 PoolName = Annotated[str, AfterValidator(_pool_name)]
+FieldPath = Annotated[str, AfterValidator(_field_path)]
 DiscoveryUrl = Annotated[str, AfterValidator(_discovery_url)]
 
 
@@ -219,8 +228,33 @@ class PoolSettings(BaseModel):
         description="Request header whose value keeps the requests of a session together, also "
         "where their prompts share nothing. Empty: none.",
     )
+    session_field: FieldPath = Field(
+        default="",
+        description="Field of the body that names the session where no header does: `user`, "
+        "`metadata.session_id`. Empty: none.",
+    )
+    session_weight: int = Field(
+        default=1024,
+        ge=0,
+        le=1_000_000_000,
+        description="`kv_aware`: queued tokens by which the replica that served a session last is "
+        "preferred.",
+    )
+    max_in_flight: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Requests in flight at which a replica gets no more. Where all have so many, "
+        "a request is refused with 429 (under `x-prefix-protocol: epp`; else Envoy chooses). "
+        "0: no limit.",
+    )
+    priority_header: HeaderName = Field(
+        default="",
+        description="Request header with the priority: `low` (or below 0) is refused at half of "
+        "`x-prefix-max-in-flight`, `high` (above 0) at half as many more. Empty: all are equal.",
+    )
     eject_after: int = Field(
-        default=5,
+        default=3,
         ge=0,
         le=1000,
         description="Failures in a row (refused, reset, timed out, status 500 or more) after which "
@@ -277,6 +311,7 @@ class PoolSettings(BaseModel):
             threshold=self.concurrency_threshold,
             ttl_s=self.ttl,
             cache_tokens=self.cache_tokens,
+            session_tokens=self.session_weight,
         )
 
     @cached_property

@@ -35,6 +35,10 @@ def test_every_key_is_read() -> None:
         "x-prefix-cache-tokens": "1000000",
         "x-prefix-tenant-header": "X-Tenant",
         "x-prefix-session-header": "X-Session",
+        "x-prefix-session-field": "metadata.session_id",
+        "x-prefix-session-weight": "2000",
+        "x-prefix-max-in-flight": "64",
+        "x-prefix-priority-header": "X-Priority",
         "x-prefix-eject-after": "3",
         "x-prefix-eject-time": "20s",
         "x-prefix-slow-start": "1m",
@@ -67,6 +71,10 @@ def test_every_key_is_read() -> None:
         cache_tokens=1_000_000,
         tenant_header="x-tenant",
         session_header="x-session",
+        session_field="metadata.session_id",
+        session_weight=2000,
+        max_in_flight=64,
+        priority_header="x-priority",
         eject_after=3,
         eject_time=20,
         slow_start=60,
@@ -85,6 +93,7 @@ def test_every_key_is_read() -> None:
         threshold=8,
         ttl_s=600,
         cache_tokens=1_000_000,
+        session_tokens=2000,
     )
 
 

@@ -128,9 +128,8 @@ class DecisionLog:
             "duration_ms": round(entry.duration_s * 1000, 3),
         }
         if found is not None:
-            text = _of_text(found)
-            content["tokens"] = found.tokens[:text]
-            content["hashes"] = [self._hidden(value) for value in found.hashes[:text]]
+            content["tokens"] = found.tokens
+            content["hashes"] = [self._hidden(value) for value in found.hashes]
         return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
     def _hidden(self, value: bytes) -> str:
@@ -195,13 +194,3 @@ class DecisionLog:
             self._file = -1
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o640)
-
-
-def _of_text(found: Fingerprint) -> int:
-    """How many of the checkpoints are of the prompt's text.
-
-    The key of a session may stand behind them: it says what a router keeps together, not what an
-    engine's cache shares.
-    """
-    count = len(found.hashes)
-    return count - 1 if count and found.hashes[-1] == found.sticky else count

@@ -12,13 +12,19 @@ from extproc.processing.events import (
     RequestHead,
     Responded,
 )
-from extproc.prompt.model import Fingerprint, Unreadable
+from extproc.prompt.model import Fingerprint, Prompt, Unreadable
 from extproc.replicas import Service, Source, Subset
 from extproc.replicas.faults import findings
 from extproc.replicas.fleet import Fleet
-from extproc.routing import Decision, LearnedRate, Mode, Protocol, Reason
+from extproc.routing import Decision, LearnedRate, Mode, Protocol, Reason, Strategy
 from extproc.server.decision_log import Entry
-from extproc.server.question import fingerprint_of, in_order, prompt_of
+from extproc.server.question import (
+    fingerprint_of,
+    in_order,
+    limit_for,
+    prompt_of,
+    session_key,
+)
 from extproc.server.router import Router, pool_name, problem_of
 from extproc.server.stats import Outcome, PoolStats
 
@@ -34,6 +40,9 @@ _REFUSALS = {
     Reason.NO_REPLICAS: Refusal(503, Reason.NO_REPLICAS, "The pool has no replica that is ready."),
     Reason.NO_SUBSET: Refusal(
         503, Reason.NO_SUBSET, "None of the replicas that the gateway allows is ready."
+    ),
+    Reason.SHED: Refusal(
+        429, Reason.SHED, "All replicas have as many requests as they may.", retry_after_s=1
     ),
 }
 """What a client is told where nobody can be chosen, and the router is an endpoint picker."""
@@ -61,6 +70,7 @@ class Exchange:
         self._source: Source | None = None
         self._problem: Unreadable | None = None
         self._found: Fingerprint | None = None
+        self._session = b""
         self._decision = _NOBODY
         self._fleet: Fleet | None = None
         self._rate: LearnedRate | None = None
@@ -90,8 +100,7 @@ class Exchange:
             self._router.report(self._errors, due.head)
         self._source = self._router.source(self._pool, due.head, settings)
         stats.source = self._source.name
-        shadow = self._fingerprint(due)
-        decision = self._decision = await self._decide(shadow)
+        decision = self._decision = await self._decide(due, self._prompt(due))
         stats.decided(decision)
         facts = {
             "pool": self._pool,
@@ -172,6 +181,7 @@ class Exchange:
             policy=self._settings.policy,
             fingerprint=self._found,
             hold=not self._ended,
+            session=self._session,
         )
         served = await self._reserve(reservation)
         if self._shadowed and self._decision.ranked and self._stats is not None:
@@ -206,42 +216,55 @@ class Exchange:
         while self._held:
             self._store.release(self._held.pop())
 
-    def _fingerprint(self, due: DecisionDue) -> Fingerprint | None:
-        """Read the prompt for the real ledger, and for the one of shadow mode: the one to ask."""
+    def _prompt(self, due: DecisionDue) -> Prompt | None:
+        """Read the prompt, and what the ledger of what really happens is told of the request."""
         assert self._stats is not None
-        prompt = self._problem or prompt_of(due, self._settings)
-        if isinstance(prompt, Unreadable):
-            self._stats.problems[prompt] += 1
-            return None
-        if prompt.problem is not None:
-            self._stats.problems[prompt.problem] += 1
-        self._found = fingerprint_of(prompt, due, self._settings, self._pool)
-        if not self._shadowed:
-            return self._found
-        return fingerprint_of(prompt, due, self._settings, self._pool + SHADOW)
+        found = self._problem or prompt_of(due, self._settings)
+        problem = found if isinstance(found, Unreadable) else found.problem
+        if problem is not None:
+            self._stats.problems[problem] += 1
+        prompt = None if isinstance(found, Unreadable) else found
+        self._found, self._session = self._asked(prompt, due, self._pool)
+        return prompt
 
-    async def _decide(self, found: Fingerprint | None) -> Decision:
+    def _asked(
+        self, prompt: Prompt | None, due: DecisionDue, pool: str
+    ) -> tuple[Fingerprint | None, bytes]:
+        """The fingerprint and the session of a request in a pool."""
+        settings = self._settings
+        found = fingerprint_of(prompt, due, settings, pool) if prompt else None
+        by_session = settings.strategy is Strategy.KV_AWARE
+        return found, session_key(prompt, due.head, settings, pool) if by_session else b""
+
+    async def _decide(self, due: DecisionDue, prompt: Prompt | None) -> Decision:
         assert self._source is not None
         fleet = self._fleet = self._router.fleet(self._pool, self._settings)
         candidates = self._source.candidates()
         if not candidates.addresses:
             hinted = isinstance(self._source, Subset)
             reason = Reason.NO_SUBSET if hinted else Reason.NO_REPLICAS
-            return Decision((), reason, total_tokens=found.total_tokens if found else 0)
+            total = self._found.total_tokens if self._found else 0
+            return Decision((), reason, total_tokens=total)
         fit = fleet.fit(candidates.addresses)
         self._rate = self._router.rate(self._pool, self._settings)
         policy = self._rate.applied(self._settings.policy)
         self._decided_at = monotonic()
         if self._stats is not None:
             self._stats.prefill_rate = policy.prefill_rate
+        pool, found, session = self._pool, self._found, self._session
+        if self._shadowed:  # another ledger, in which our choices count as served
+            pool += SHADOW
+            found, session = self._asked(prompt, due, pool)
         reservation = Reservation(
             id=self._id,
-            pool=self._pool + SHADOW if self._shadowed else self._pool,
-            candidates=in_order(fit.addresses, policy.strategy, found),
+            pool=pool,
+            candidates=in_order(fit.addresses, policy.strategy, found, session),
             policy=policy,
             fingerprint=found,
             matched_only=candidates.matched_only and not self._shadowed and not self._picks,
             standings=fit.standings,
+            session=session,
+            max_in_flight=limit_for(due.head, self._settings),
         )
         decision = await self._reserve(reservation)
         if decision.ranked and not self._shadowed:

@@ -132,7 +132,7 @@ def test_who_knows_the_prompt_but_not_the_key_finds_none_of_its_hashes(tmp_path:
 def test_a_session_is_not_taken_for_text(tmp_path: Path) -> None:
     log, _ = new(tmp_path / "log")
     plain = print_of("y" * 1000)
-    tied = with_session(plain, "session 7", "llm")
+    tied = with_session(plain, b"session 7" + bytes(7))
 
     assert log.line(entry(fingerprint=tied)) == log.line(entry(fingerprint=plain))
 

@@ -23,6 +23,7 @@ A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 LONG = "All work and no play makes a long prompt. " * 100
 STATIC = {"x-prefix-replicas": f"{A},{B},{C}"}
 NEVER = 1.0
+PICKER = {"x-prefix-protocol": "epp"}
 
 
 class World:
@@ -228,16 +229,69 @@ async def test_a_session_stays_together_without_a_common_prompt(strategy: str) -
         second = await world.ask(chat("two"), head)
 
         assert second.ranked[0] == first.ranked[0]
-        assert second.facts["reason"] == "matched"
+        assert second.facts["reason"] == ("session" if strategy == "kv_aware" else "matched")
+
+
+SESSIONS = {**STATIC, "x-prefix-session-field": "metadata.session_id"}
+
+
+async def test_a_field_of_the_body_keeps_a_session_together() -> None:
+    world = World(SESSIONS)
+    body = {"metadata": {"session_id": "s1"}}
+    first = await world.serve(C, chat("one " + LONG, **body))
+
+    again = await world.ask(chat("two", **body))
+
+    assert first.facts["reason"] == "cold"
+    assert (again.ranked[0], again.facts["reason"]) == (C, "session")
+    assert again.facts["matched_tokens"] == 0  # nothing is cached, so nothing counts as such
+
+
+async def test_a_much_better_match_outweighs_a_session() -> None:
+    world = World(SESSIONS)
+    body = {"metadata": {"session_id": "s1"}}
+    await world.serve(A, chat("about something else", **body))
+    await world.serve(B, chat(LONG))
+
+    matched = await world.ask(chat(LONG, **body))
+
+    assert (matched.ranked[0], matched.facts["reason"]) == (B, "matched")
+
+
+async def test_what_is_too_much_is_shed_the_lowest_first() -> None:
+    limits = {"x-prefix-max-in-flight": "2", "x-prefix-priority-header": "x-priority"}
+    world = World(STATIC | PICKER | limits)
+
+    async def reasons(priority: str, count: int) -> list[str]:
+        head = {**JSON, "x-priority": priority}
+        asked = [await world.ask(chat(f"{priority} {n}"), head) for n in range(count)]
+        return [each.refusal.reason if each.refusal else "taken" for each in asked]
+
+    assert await reasons("low", 4) == ["taken"] * 3 + ["shed"]
+    assert await reasons("normal", 4) == ["taken"] * 3 + ["shed"]
+    assert await reasons("low", 1) == ["shed"]
+    assert await reasons("high", 4) == ["taken"] * 3 + ["shed"]
+    assert await world.in_flight() == {A: 3, B: 3, C: 3}
+    shed = (await world.ask(chat("x"))).refusal
+    assert shed is not None
+    assert (shed.status, shed.retry_after_s) == (429, 1)
+    assert world.router.stats.pools["llm"].rejected == {Reason.SHED: 5}
+
+
+async def test_without_an_endpoint_picker_envoy_chooses_where_all_are_full() -> None:
+    world = World(STATIC | {"x-prefix-max-in-flight": "1"})
+    for _ in range(3):
+        assert (await world.ask(chat("x"))).ranked
+
+    asked = await world.ask(chat("x"))
+
+    assert (asked.refusal, asked.ranked, asked.facts["reason"]) == (None, [], "shed")
 
 
 async def test_a_subset_hint_comes_before_the_static_list() -> None:
     asked = await World(STATIC).ask(chat(LONG), subset="10.0.0.9:80")
 
     assert asked.ranked == ["10.0.0.9:80"]
-
-
-PICKER = {"x-prefix-protocol": "epp"}
 
 
 @pytest.mark.parametrize("subset", ["", [], "10.0.0.99", ["10.0.0.99:80"]])

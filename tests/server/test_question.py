@@ -10,7 +10,14 @@ from extproc.pool_settings import PoolSettings
 from extproc.processing import BodyMode, DecisionDue, RequestHead
 from extproc.prompt.model import Fingerprint, Prompt, ToolsPlace, Unreadable
 from extproc.routing import Strategy, rendezvous
-from extproc.server.question import fingerprint_of, in_order, prompt_of, with_session
+from extproc.server.question import (
+    fingerprint_of,
+    in_order,
+    limit_for,
+    prompt_of,
+    session_key,
+    with_session,
+)
 
 ADDRESSES = tuple(f"10.0.0.{number}:80" for number in range(1, 8))
 FOUND = Fingerprint((256,), (b"h" * 16,), (64,), 100, b"t" * 16, b"s" * 16)
@@ -105,31 +112,64 @@ def test_the_place_of_tools_is_the_pools(place: ToolsPlace) -> None:
     assert tools_are_first == (place is ToolsPlace.FIRST)
 
 
-def test_a_session_is_the_deepest_checkpoint() -> None:
-    found = with_session(FOUND, "s1", "llm")
+SESSIONS = PoolSettings(session_header="x-session", session_field="user")
 
-    assert found.positions[:-1] == FOUND.positions
-    assert found.positions[-1] > FOUND.positions[-1]
-    assert found.hashes[:-1] == FOUND.hashes
-    assert found.tokens == (64, 100)
-    assert found.tie == found.sticky == found.hashes[-1]
+
+def session(body: bytes = b'{"prompt": "x"}', *, pool: str = "llm", x_session: str = "") -> bytes:
+    question = due(body, x_session=x_session)
+    prompt = prompt_of(question, SESSIONS)
+    assert isinstance(prompt, Prompt)
+    return session_key(prompt, question.head, SESSIONS, pool)
+
+
+def test_a_session_breaks_ties_and_is_no_checkpoint() -> None:
+    key = session(x_session="s1")
+    found = with_session(FOUND, key)
+
+    assert (found.hashes, found.tokens, found.total_tokens) == (
+        FOUND.hashes,
+        FOUND.tokens,
+        FOUND.total_tokens,
+    )
+    assert found.tie == found.sticky == key
+    assert in_order(ADDRESSES, Strategy.KV_AWARE, None, key) == rendezvous(key, ADDRESSES)
 
 
 def test_sessions_differ_by_name_and_by_pool() -> None:
     keys = {
-        with_session(FOUND, session, pool).tie
-        for session in ("a", "b", "\udcff")
+        session(x_session=name, pool=pool)
+        for name in ("a", "b", "\udcff")
         for pool in ("llm", "gold")
     }
     assert len(keys) == 6
 
 
-def test_a_prompt_too_short_for_checkpoints_can_have_a_session() -> None:
-    short = Fingerprint((), (), (), 5, b"t" * 16, b"s" * 16)
+def test_sessions_differ_by_tenant() -> None:
+    shared = PoolSettings(session_header="x-session", tenant_header="x-tenant")
+    keys = {
+        session_key(None, due(b"", x_session="s", x_tenant=tenant).head, shared, "llm")
+        for tenant in ("a", "b")
+    }
+    assert len(keys) == 2
 
-    found = with_session(short, "s1", "llm")
 
-    assert (found.positions, found.tokens) == ((1,), (5,))
+def test_the_header_comes_before_the_field() -> None:
+    body = b'{"prompt": "x", "user": "u1"}'
+
+    assert session(body) == session(x_session="u1")
+    assert session(body, x_session="s1") == session(x_session="s1")
+    assert session(b'{"prompt": "x"}') == b""
+
+
+def test_the_limit_is_that_of_the_priority() -> None:
+    pool = PoolSettings(max_in_flight=8, priority_header="x-priority")
+
+    limits = {name: limit_for(due(b"", x_priority=name).head, pool) for name in ("low", "", "3")}
+
+    assert limits == {"low": 4, "": 8, "3": 12}
+    equal = PoolSettings(max_in_flight=8)
+    assert limit_for(due(b"", x_priority="low").head, equal) == 8
+    assert limit_for(due(b"", x_priority="high").head, PoolSettings()) == 0
 
 
 def test_an_unreadable_body_says_why() -> None:
