@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -97,9 +97,16 @@ class Stage(NamedTuple):
     stack: LocalStack
     replicas: ScriptedReplicas
 
-    async def ask(self, listener: str, text: str = "hello", **headers: str) -> Answer:
+    async def ask(
+        self,
+        listener: str,
+        text: str = "hello",
+        fields: dict[str, Any] | None = None,
+        **headers: str,
+    ) -> Answer:
         """Ask over HTTP/1.1; the underscores of header names are dashes."""
-        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode()
+        messages = [{"role": "user", "content": text}]
+        body = json.dumps({"model": "m", "messages": messages} | (fields or {})).encode()
         pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
         return await http1(self.stack.port(listener), [body], headers=[JSON, *pairs])
 
@@ -119,6 +126,17 @@ async def stage() -> AsyncIterator[Stage]:
         ),
         picker("envoy", metadata={"x-prefix-protocol": "envoy"}),
         picker("nobody", static_replicas=False),
+        picker(
+            "limited",
+            metadata={"x-prefix-max-in-flight": "2", "x-prefix-priority-header": "x-priority"},
+        ),
+        picker(
+            "sessions",
+            metadata={
+                "x-prefix-session-header": "x-session",
+                "x-prefix-session-field": "metadata.session_id",
+            },
+        ),
         picker("six", metadata={"x-prefix-replicas": f"{NOBODY_SIX},[2001:db8::1]:8001"}),
     ]
     async with (
@@ -136,6 +154,12 @@ def listed(*addresses: str) -> str:
         )
     )
     return base64.b64encode(value.SerializeToString()).decode()
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not reached():
+            await asyncio.sleep(0.02)
 
 
 def refused(answer: Answer, reason: str) -> None:
@@ -237,9 +261,7 @@ async def test_the_busiest_is_chosen_if_it_is_all_that_is_allowed(stage: Stage) 
         asyncio.create_task(stage.ask(name, uuid.uuid4().hex, x_script=HOLD, x_subset_text=busy))
         for _ in range(5)
     ]
-    async with asyncio.timeout(30):
-        while stage.replicas.held[busy] < 5:
-            await asyncio.sleep(0.02)
+    await until(lambda: stage.replicas.held[busy] == 5)
     free = await stage.ask(name, uuid.uuid4().hex)
     only = await stage.ask(name, uuid.uuid4().hex, x_subset_list=listed(busy))
     stage.replicas.let_go()
@@ -291,3 +313,43 @@ async def test_bodies_stream_both_ways_in_full_duplex(stage: Stage) -> None:
     assert answer.status == 200
     assert answer.body.count(EVENT) == answer.body.count(DONE) == 1
     assert answer.body.endswith(b"0\r\n\r\n")
+
+
+async def test_too_much_is_shed_and_the_lowest_first(stage: Stage) -> None:
+    """Each of three replicas takes one low request, two normal and three high ones."""
+    held: list[asyncio.Task[Answer]] = []
+    await until(lambda: stage.replicas.held.total() == 0)
+    for priority in ("low", "normal", "high"):
+        for _ in range(3):
+            text = uuid.uuid4().hex
+            asking = stage.ask("limited", text, x_script=HOLD, x_priority=priority)
+            held.append(asyncio.create_task(asking))
+        await until(lambda: stage.replicas.held.total() == len(held))
+        shed = await stage.ask("limited", uuid.uuid4().hex, x_priority=priority)
+        assert (shed.status, shed.headers["x-prefix-refused"]) == (429, "shed")
+        assert shed.headers["retry-after"] == "1"
+        assert json.loads(shed.body)["error"]["type"] == "rate_limit_error"
+    assert set(stage.replicas.held.values()) == {3}
+    stage.replicas.let_go()
+    assert {answer.status for answer in await asyncio.gather(*held)} == {200}
+    counts = await pool(stage.stack, "limited")
+    assert counts["rejected"] == {"shed": 3}
+    async with asyncio.timeout(30):
+        while (answer := await stage.ask("limited", x_priority="low")).status != 200:
+            await asyncio.sleep(0.02)
+    assert answer.replica in stage.replicas.addresses
+
+
+@pytest.mark.parametrize("by", ["header", "field"])
+async def test_a_session_keeps_its_replica_though_its_prompts_share_nothing(
+    stage: Stage, by: str
+) -> None:
+    for _ in range(3):
+        name = uuid.uuid4().hex
+        headers = {"x_session": name} if by == "header" else {}
+        fields = {"metadata": {"session_id": name}} if by == "field" else {}
+        answers = [
+            await stage.ask("sessions", uuid.uuid4().hex * 20, fields, **headers) for _ in range(5)
+        ]
+        assert len({answer.replica for answer in answers}) == 1
+        assert [answer.headers["x-why"] for answer in answers] == ["cold"] + ["session"] * 4
