@@ -13,6 +13,7 @@ from extproc import __version__
 # the router needs nothing of the lab.
 _ELSEWHERE = {
     "serve": ("extproc.server.command", "Serve Envoy until SIGTERM."),
+    "health": ("extproc.server.probe", "Ask a router whether it takes requests."),
     "demo": ("extproc.lab.cli", "Envoy, two routers and seven replicas: compare the strategies."),
     "check": ("extproc.check.command", "Name what is wrong in an Envoy configuration."),
     "init": ("extproc.check.command", "Put the router into an Envoy configuration."),
