@@ -350,6 +350,22 @@ class Parsed(NamedTuple):
     errors: tuple[SettingError, ...] = ()
 
 
+def pairs_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Metadata written as text: ``x-prefix-protocol=epp; x-prefix-ttl=10m``.
+
+    Raises:
+        ValueError: A part is no setting, with the cure.
+    """
+    items = (item.partition("=") for item in text.split(";") if item.strip())
+    pairs = tuple((key.strip(), value.strip()) for key, _, value in items)
+    for key, _ in pairs:
+        if not key.startswith(PREFIX):
+            raise ValueError(f"{_printable(key)!r} is no setting of a pool: write {PREFIX}…=value")
+    for error in _parse(pairs).errors:
+        raise ValueError(f"{error.key}: {error.value}: {error.cure}")
+    return pairs
+
+
 class _Item(Interface):
     def __iter__(self) -> Any: ...
 

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from extproc.affinity.connect import MEMORY_URLS, connect
-from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, show
+from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, pairs_of, show
 
 ENV_PREFIX = "PREFIX_EXTPROC_"
 
@@ -87,6 +87,11 @@ def _key(secret: SecretStr | None) -> SecretStr | None:
     return secret
 
 
+def _pool_defaults(text: str) -> str:
+    pairs_of(text)
+    return text
+
+
 def _lower(value: Any) -> Any:
     return value.lower() if type(value) is str else value  # enums of strings stay as they are
 
@@ -142,6 +147,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Time after SIGTERM in which new requests are still taken, while health "
         "checks tell Envoy to go elsewhere; seconds, or `1m`.",
+    )
+    pool_defaults: Annotated[str, AfterValidator(_pool_defaults)] = Field(
+        default="",
+        description="Settings of pools where Envoy gives none, as under a gateway that writes its "
+        "configuration itself: `x-prefix-protocol=epp; x-prefix-discovery=dns://llm:8000`.",
     )
     inspect_window: Size = Field(
         default=512 * 1024,

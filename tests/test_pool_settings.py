@@ -1,7 +1,10 @@
+import re
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.pool_settings import KEYS, PoolSettings, SettingError, parse
+from extproc.pool_settings import KEYS, PoolSettings, SettingError, pairs_of, parse
 from extproc.prompt.model import ToolsPlace
 from extproc.replicas.fleet import CheckPolicy
 from extproc.replicas.health import HealthPolicy
@@ -176,3 +179,43 @@ def test_no_metadata_raises(pairs: list[tuple[str, str]]) -> None:
 
     assert isinstance(found, PoolSettings)
     assert len(errors) <= len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("", ()),
+        (" ; ", ()),
+        (
+            "x-prefix-protocol=epp; x-prefix-discovery = file:///e.yaml?cluster=a ;",
+            (("x-prefix-protocol", "epp"), ("x-prefix-discovery", "file:///e.yaml?cluster=a")),
+        ),
+        (
+            "x-prefix-replicas=10.0.0.1:80,[::1]:80",
+            (("x-prefix-replicas", "10.0.0.1:80,[::1]:80"),),
+        ),
+    ],
+)
+def test_metadata_as_text(text: str, pairs: tuple[tuple[str, str], ...]) -> None:
+    assert pairs_of(text) == pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("protocol=epp", "'protocol' is no setting of a pool: write x-prefix-"),
+        ("x-prefix-protocol=gie", "x-prefix-protocol: gie: Input should be 'envoy' or 'epp'"),
+        ("x-prefix-protocl=epp", "did you mean x-prefix-protocol?"),
+    ],
+)
+def test_text_that_is_no_metadata_says_what_to_write(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        pairs_of(text)
+
+
+@pytest.mark.parametrize("path", ["a..b", ".a", "a.", "x" * 201])
+def test_a_field_is_names_with_dots_between_them(path: str) -> None:
+    found, errors = parse([("x-prefix-session-field", path)])
+
+    assert found.session_field == ""
+    assert "metadata.session_id" in errors[0].cure

@@ -170,3 +170,11 @@ def test_a_short_key_is_not_shown() -> None:
     )
     assert load({"decision_log_key": ""}).decision_log_key is None
     assert "hunter2" not in repr(load({"decision_log_key": "hunter2" * 3}))
+
+
+def test_the_defaults_of_pools_are_read_at_the_start() -> None:
+    text = "x-prefix-protocol=epp; x-prefix-ttl=10m"
+    assert load({"pool_defaults": text}).pool_defaults == text
+
+    with pytest.raises(SettingsError, match="x-prefix-ttl: soon: write seconds"):
+        load({"pool_defaults": "x-prefix-ttl=soon"})

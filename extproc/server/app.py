@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from extproc import __version__
 from extproc.affinity import open_store, redact
+from extproc.pool_settings import pairs_of
 from extproc.server import process_memory
 from extproc.server.admin import Admin
 from extproc.server.decision_log import DecisionLog
@@ -60,6 +61,7 @@ class App:
             incarnation=incarnation,
             stats=stats,
             log=self._log,
+            defaults=pairs_of(settings.pool_defaults),
         )
         self.metrics = Metrics(self.router.stats, self.store.status, self.router.discovery.statuses)
         self.health = Health()

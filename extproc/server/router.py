@@ -39,6 +39,7 @@ class Router:
         incarnation: This process's name among all routers; part of every reservation's id.
         stats: What it counts in.
         log: Where decisions are logged, or None.
+        defaults: Pool settings, as metadata, that hold unless a stream brings others.
     """
 
     def __init__(
@@ -49,12 +50,14 @@ class Router:
         incarnation: str,
         stats: Stats | None = None,
         log: DecisionLog | None = None,
+        defaults: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.store = store
         self.stats = stats or Stats()
         self.log = log
         self.discovery = Discovery(store)
         self._window = window
+        self._defaults = tuple(defaults)
         self._ids = (f"{incarnation}-{number}" for number in count())
         self._observed = Recent[str, Observed](_MOST_POOLS)
         self._rates = Recent[tuple[str, int], LearnedRate](_MOST_POOLS)
@@ -93,7 +96,7 @@ class Router:
 
     def settings(self, metadata: Iterable[Any] | None) -> Parsed:
         """The pool's settings that a stream's initial metadata brings."""
-        return parse(metadata)
+        return parse((*self._defaults, *(metadata or ())))
 
     def window(self, settings: PoolSettings) -> int:
         """Most bytes of a body to read."""

@@ -102,6 +102,7 @@ class Stage(NamedTuple):
         listener: str,
         text: str = "hello",
         fields: dict[str, Any] | None = None,
+        /,
         **headers: str,
     ) -> Answer:
         """Ask over HTTP/1.1; the underscores of header names are dashes."""
@@ -288,7 +289,11 @@ async def test_ipv6(stage: Stage, hint: str | None, destinations: set[str]) -> N
 
 @pytest.mark.parametrize("listener", ["gateway", *(f"picker-{mode}" for mode in MODES)])
 async def test_header_and_metadata_are_one(stage: Stage, listener: str) -> None:
-    hints = [{}, {"x_subset_text": stage.replicas.addresses[0]}, {"x_subset_text": "127.0.0.1"}]
+    hints: list[dict[str, str]] = [
+        {},
+        {"x_subset_text": stage.replicas.addresses[0]},
+        {"x_subset_text": "127.0.0.1"},
+    ]
     for hint in hints:
         answer = await stage.ask(listener, uuid.uuid4().hex * 20, **hint)
         assert answer.headers["x-destination"]

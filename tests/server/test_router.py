@@ -91,6 +91,16 @@ async def test_where_members_come_from() -> None:
     await one.discovery.close()
 
 
+def test_what_envoy_gives_comes_before_the_processs_defaults() -> None:
+    defaults = (("x-prefix-ttl", "60"), ("x-prefix-protocol", "epp"))
+    one = Router(MemoryStore(), window=1, incarnation="00000000", defaults=defaults)
+
+    found = one.settings([("x-prefix-ttl", "30"), ("x-request-id", "1")])
+
+    assert found == parse([("x-prefix-protocol", "epp"), ("x-prefix-ttl", "30")])
+    assert one.settings(None).settings.ttl == 60
+
+
 def test_the_pools_name() -> None:
     assert pool_name(head(), PoolSettings()) == "default"
     assert pool_name(head(xds_cluster_name="llm"), PoolSettings()) == "llm"
