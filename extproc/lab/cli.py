@@ -130,5 +130,33 @@ def replica(
     asyncio.run(serve(replicas))
 
 
+@lab.command(name="load")
+def load_(
+    *,
+    url: Annotated[str, typer.Option(help="Base URL of the proxy.")] = "http://127.0.0.1:8080",
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 8.0,
+    requests: Annotated[int, typer.Option(min=0, help="How many; 0: without end.")] = 0,
+    groups: Annotated[int, typer.Option(min=1, help="Shared prefixes in use at a time.")] = 16,
+    prefix_tokens: Annotated[int, typer.Option(min=1, help="Length of a prefix.")] = 8000,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Length of an answer.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
+    model: Annotated[str, typer.Option(help="Model name in each request.")] = "llama-3.1-70b",
+) -> None:
+    """Send traffic with shared prefixes to a stack that runs already."""
+    from extproc.lab.traffic import Traffic, send  # noqa: PLC0415
+
+    traffic = Traffic(
+        rate=rate,
+        requests=requests,
+        groups=groups,
+        prefix_tokens=prefix_tokens,
+        output_tokens=output_tokens,
+        seed=seed,
+        model=model,
+    )
+    if run_to_end(send(traffic, url.rstrip("/"), typer.echo)):
+        raise typer.Exit(1)
+
+
 if __name__ == "__main__":
     app()
