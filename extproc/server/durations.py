@@ -7,6 +7,9 @@ from itertools import accumulate
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+"""Bounds in seconds for steps of a request's way through the router."""
+
 
 class Durations(Collector):
     """Counts durations by size, for one thread.

@@ -1,6 +1,6 @@
 """One request and its response: the choice, what came of it, and the end."""
 
-from time import monotonic, time
+from time import monotonic, perf_counter, time
 
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
@@ -273,12 +273,14 @@ class Exchange:
 
     async def _reserve(self, reservation: Reservation) -> Decision:
         self._held.append(reservation.id)
+        start = perf_counter()
         try:
             return await self._store.reserve(reservation)
         except StoreError:
             found = reservation.fingerprint
             return Decision((), Reason.FALLBACK, total_tokens=found.total_tokens if found else 0)
         finally:
+            self._router.stats.store_seconds.observe(perf_counter() - start)
             if self._ended:
                 self._store.release(reservation.id)
 

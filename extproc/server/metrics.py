@@ -18,10 +18,9 @@ from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
-from extproc.server.durations import Durations
+from extproc.server.durations import SHORT, Durations
 from extproc.server.stats import MAX_POOLS, PoolStats, Stats
 
-_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 MAX_REPLICAS = 1000
 """Replicas that get series of their own, over all pools."""
 
@@ -48,11 +47,12 @@ class Metrics:
         self.decision_seconds = Durations(
             "prefix_extproc_decision_seconds",
             "Time from the last byte that a decision needed to the decision.",
-            _SECONDS,
+            SHORT,
         )
         self._replicas = _Replicas()
         for collector in (
             self.decision_seconds,
+            stats.store_seconds,
             _Router(stats),
             _Store(status),
             _Sources(sources),

@@ -8,6 +8,7 @@ from extproc.pool_settings import PoolSettings
 from extproc.prompt.model import Unreadable
 from extproc.replicas.faults import Fault
 from extproc.routing import Decision, Reason
+from extproc.server.durations import SHORT, Durations
 
 MAX_POOLS = 100
 OTHER = "other"
@@ -105,6 +106,11 @@ class PoolStats:
         self.unshared += not decision.shared
 
 
+def _store_seconds() -> Durations:
+    text = "Time that a decision waited for the store, or for this process's memory in its stead."
+    return Durations("prefix_extproc_store_seconds", text, SHORT)
+
+
 @dataclass(slots=True)
 class Stats:
     """Everything that a router counts.
@@ -118,6 +124,7 @@ class Stats:
         streams: Streams since start, but for those refused.
         refused: Streams refused because too many were open.
         log_lines: Lines of the decision log, by what became of them.
+        store_seconds: How long decisions waited for the store.
     """
 
     pools: dict[str, PoolStats] = field(default_factory=dict)
@@ -128,6 +135,7 @@ class Stats:
     streams: int = 0
     refused: int = 0
     log_lines: Counter[str] = field(default_factory=Counter)
+    store_seconds: Durations = field(default_factory=_store_seconds)
 
     def pool(self, name: str) -> PoolStats:
         """The counts of a pool; from the 101st pool on all share one."""

@@ -138,6 +138,7 @@ async def test_metrics(serve: Serve) -> None:
     assert found["prefix_extproc_decisions_total", ("llm", "cold")] == 1
     assert found["prefix_extproc_responses_total", ("first", "llm")] == 1
     assert found["prefix_extproc_decision_seconds_count", ()] == 1
+    assert found["prefix_extproc_store_seconds_count", ()] == 1
     assert found["prefix_extproc_prompt_tokens_total", ("llm",)] > 1000
     assert found["prefix_extproc_store_shared", ("memory",)] == 1
     in_flight = [
