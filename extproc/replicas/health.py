@@ -38,7 +38,7 @@ class HealthPolicy(NamedTuple):
             has a request counts as hanging; 0 for never.
     """
 
-    eject_after: int = 5
+    eject_after: int = 3
     eject_s: int = 10
     slow_start_s: int = 30
     hang_after_s: int = 60
