@@ -11,6 +11,7 @@ from extproc.check import (  # noqa: F401  # their rules register themselves, in
     kubernetes_rules,
     listener_rules,
     mode_rules,
+    pool_rules,
     route_rules,
     setting_rules,
 )

@@ -7,6 +7,7 @@ from extproc.check.edits import Edit, assign, insert
 from extproc.check.findings import Problem, Severity, rule
 from extproc.check.layout import DESTINATION, METADATA_NAMESPACE, PREFIX, Deployment
 from extproc.check.nodes import Node
+from extproc.check.pool_rules import header_names
 
 MESSAGE_TIMEOUT = "1s"
 _SHORTEST_S, _LONGEST_S = 0.2, 5.0
@@ -175,18 +176,19 @@ def _mutation_forbidden(deployment: Deployment) -> Iterator[Problem]:
     "headers-withheld",
     Severity.ERROR,
     why="The router tells an API by path and content type, and a body's end by its length. Without "
-    "them it routes by load alone.",
+    "them it routes by load alone; without those that the pool's settings name, there are no "
+    "tenants, sessions or priorities.",
     cure="Let content-type, content-length, content-encoding, :path and :method, and the headers "
     "that the pool's settings name, be forwarded.",
 )
 def _headers_withheld(deployment: Deployment) -> Iterator[Problem]:
     forward = deployment.filter.at("forward_rules")
     allowed, denied = forward.at("allowed_headers"), forward.at("disallowed_headers")
-    if allowed.present:
-        missing = [name for name in _NEEDED_HEADERS if not _listed(allowed, name)]
-        if missing:
-            yield Problem(allowed, f"allowed_headers lack {', '.join(missing)}")
-    if held := [name for name in _NEEDED_HEADERS if _listed(denied, name)]:
+    needed = [*_NEEDED_HEADERS, *header_names(deployment)]
+    missing = [name for name in needed if not _listed(allowed, name)]
+    if allowed.present and missing:
+        yield Problem(allowed, f"allowed_headers lack {', '.join(missing)}")
+    if held := [name for name in needed if _listed(denied, name)]:
         yield Problem(denied, f"disallowed_headers hold back {', '.join(held)}")
 
 

@@ -1,11 +1,12 @@
 """Rules on what of a request and its response the router gets, and when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from extproc.check.edits import Edit, assign, insert
 from extproc.check.findings import Problem, Severity, rule
 from extproc.check.layout import Deployment, Route
 from extproc.check.nodes import Node, camel
+from extproc.check.pool_rules import picks, pools
 
 LONGEST_BODY = 67_108_864
 _NEVER_SAFE_TO_REPEAT = ("STREAMED", "FULL_DUPLEX_STREAMED")
@@ -40,83 +41,133 @@ def body_mode(deployment: Deployment) -> Node:
     return deployment.filter.at("processing_mode", "request_body_mode")
 
 
-@rule(
+def _mode_rule(
+    name: str,
+    severity: Severity,
+    field: str,
+    wrong: tuple[str, ...],
+    right: str,
+    *,
+    why: str,
+    cure: str = "",
+    unless: Callable[[Deployment], bool] = lambda _: False,
+) -> None:
+    """Make a rule on one field of ``processing_mode``.
+
+    Args:
+        name: The rule's.
+        severity: How bad it is.
+        field: The field.
+        wrong: The values that break the rule; empty for a field that is missing.
+        right: The value that mends it.
+        why: What comes of it.
+        cure: What to do; empty for writing the right value.
+        unless: Whether a deployment may have such a value all the same.
+    """
+
+    @rule(name, severity, why=why, cure=cure or f"Write {field}: {right}.")
+    def _(deployment: Deployment) -> Iterator[Problem]:
+        for owner, mode in modes(deployment):
+            value = mode.at(field)
+            if value.text in wrong and not unless(deployment):
+                message = f"{field} is {value.text}" if value.present else f"no {field}"
+                edits = assign(owner, ("processing_mode", field), right)
+                yield Problem(value, message, edits=edits)
+
+
+def _is_picker(deployment: Deployment) -> bool:
+    return any(map(picks, pools(deployment)))
+
+
+def _does_not_wait(deployment: Deployment) -> bool:
+    return deployment.filter.at("send_body_without_waiting_for_header_response").flag
+
+
+_mode_rule(
     "request-headers-skipped",
     Severity.ERROR,
+    "request_header_mode",
+    ("SKIP",),
+    "SEND",
     why="The router gets to know of a request by its headers; without them it cannot tell the API "
     "or the pool, and has no place for its answer.",
-    cure="Write request_header_mode: SEND.",
 )
-def _request_headers_skipped(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        if mode.at("request_header_mode").text == "SKIP":
-            yield Problem(
-                mode.at("request_header_mode"),
-                "request_header_mode is SKIP",
-                edits=_set(owner, "request_header_mode", "SEND"),
-            )
 
-
-@rule(
+_mode_rule(
     "body-not-sent",
     Severity.ERROR,
+    "request_body_mode",
+    ("", "NONE"),
+    "BUFFERED_PARTIAL",
     why="The router never sees a prompt, and routes by load alone.",
-    cure="Write request_body_mode: BUFFERED_PARTIAL.",
 )
-def _body_not_sent(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        body = mode.at("request_body_mode")
-        if not body.present or body.text == "NONE":
-            message = "request_body_mode is NONE" if body.present else "no request_body_mode"
-            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
-            yield Problem(body, message, edits=edits)
 
-
-@rule(
+_mode_rule(
     "body-after-headers",
     Severity.ERROR,
+    "request_body_mode",
+    ("STREAMED",),
+    "BUFFERED_PARTIAL",
     why="Envoy sends no body before the headers are answered, so the choice is made without it.",
     cure="Write request_body_mode: BUFFERED_PARTIAL, or add "
     "send_body_without_waiting_for_header_response: true.",
+    unless=_does_not_wait,
 )
-def _body_after_headers(deployment: Deployment) -> Iterator[Problem]:
-    waits = not deployment.filter.at("send_body_without_waiting_for_header_response").flag
-    for owner, mode in modes(deployment):
-        body = mode.at("request_body_mode")
-        if body.text == "STREAMED" and waits:
-            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
-            yield Problem(body, "STREAMED waits for the answer to the headers", edits=edits)
 
-
-@rule(
+_mode_rule(
     "body-limit-413",
     Severity.WARNING,
+    "request_body_mode",
+    ("BUFFERED",),
+    "BUFFERED_PARTIAL",
     why="BUFFERED answers 413 to every body above the buffer limit (Envoy's default is 1 MiB), "
     "and on Envoy 1.36 also while a router is silent.",
-    cure="Write request_body_mode: BUFFERED_PARTIAL.",
 )
-def _body_limit_413(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        body = mode.at("request_body_mode")
-        if body.text == "BUFFERED":
-            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
-            yield Problem(body, "request_body_mode is BUFFERED", edits=edits)
 
-
-@rule(
+_mode_rule(
     "full-duplex",
     Severity.WARNING,
+    "request_body_mode",
+    ("FULL_DUPLEX_STREAMED",),
+    "BUFFERED_PARTIAL",
     why="In FULL_DUPLEX_STREAMED a dead router is a 500 whatever failure_mode_allow says, and "
     "a silent one hangs the client: there is no message timeout.",
-    cure="Write request_body_mode: BUFFERED_PARTIAL, unless the Gateway API Inference "
-    "Extension asks for full duplex.",
+    cure="Write request_body_mode: BUFFERED_PARTIAL, unless the Gateway API Inference Extension "
+    "asks for full duplex; then say so by x-prefix-protocol: epp.",
+    unless=_is_picker,
 )
-def _full_duplex(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        body = mode.at("request_body_mode")
-        if body.text == "FULL_DUPLEX_STREAMED":
-            edits = _set(owner, "request_body_mode", "BUFFERED_PARTIAL")
-            yield Problem(body, "request_body_mode is FULL_DUPLEX_STREAMED", edits=edits)
+
+_mode_rule(
+    "response-headers-skipped",
+    Severity.ERROR,
+    "response_header_mode",
+    ("SKIP",),
+    "SEND",
+    why="The response headers tell who served and with which status: without them the router does "
+    "not know which replica has the prompt.",
+)
+
+_mode_rule(
+    "load-ends-early",
+    Severity.ERROR,
+    "response_trailer_mode",
+    ("", "DEFAULT", "SKIP"),
+    "SEND",
+    why="It keeps the gRPC stream open to the response's end, at no cost per token. Without it a "
+    "request stops counting as load at its first token, and busy replicas look idle.",
+)
+
+_mode_rule(
+    "response-body-sent",
+    Severity.WARNING,
+    "response_body_mode",
+    ("STREAMED", "BUFFERED", "BUFFERED_PARTIAL", "FULL_DUPLEX_STREAMED"),
+    "NONE",
+    why="The router does not read responses; every token would go through it for nothing, and a "
+    "buffered mode would hold streamed answers back.",
+    cure="Remove response_body_mode, or write NONE.",
+    unless=_is_picker,
+)
 
 
 @rule(
@@ -133,7 +184,8 @@ def _retries_double_bytes(deployment: Deployment) -> Iterator[Problem]:
     if not (policy := _retries(deployment)):
         return
     if body.text in _NEVER_SAFE_TO_REPEAT:
-        edits = _set(deployment.filter, "request_body_mode", "BUFFERED_PARTIAL")
+        path = ("processing_mode", "request_body_mode")
+        edits = assign(deployment.filter, path, "BUFFERED_PARTIAL")
         yield Problem(body, f"{body.text} with {policy}", edits=edits)
     elif body.text == "BUFFERED_PARTIAL" and deployment.buffer_filter is None:
         yield Problem(
@@ -141,51 +193,6 @@ def _retries_double_bytes(deployment: Deployment) -> Iterator[Problem]:
             f"BUFFERED_PARTIAL with {policy} and no buffer filter before it",
             edits=_insert_buffer(deployment),
         )
-
-
-@rule(
-    "response-headers-skipped",
-    Severity.ERROR,
-    why="The response headers tell who served and with which status: without them the router does "
-    "not know which replica has the prompt.",
-    cure="Write response_header_mode: SEND.",
-)
-def _response_headers_skipped(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        header = mode.at("response_header_mode")
-        if header.text == "SKIP":
-            edits = _set(owner, "response_header_mode", "SEND")
-            yield Problem(header, "response_header_mode is SKIP", edits=edits)
-
-
-@rule(
-    "load-ends-early",
-    Severity.ERROR,
-    why="It keeps the gRPC stream open to the response's end, at no cost per token. Without it a "
-    "request stops counting as load at its first token, and busy replicas look idle.",
-    cure="Write response_trailer_mode: SEND.",
-)
-def _load_ends_early(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        trailers = mode.at("response_trailer_mode")
-        if trailers.text != "SEND":
-            edits = _set(owner, "response_trailer_mode", "SEND")
-            yield Problem(trailers, "response_trailer_mode is not SEND", edits=edits)
-
-
-@rule(
-    "response-body-sent",
-    Severity.WARNING,
-    why="The router does not read responses; every token would go through it for nothing, and a "
-    "buffered mode would hold streamed answers back.",
-    cure="Remove response_body_mode, or write NONE.",
-)
-def _response_body_sent(deployment: Deployment) -> Iterator[Problem]:
-    for owner, mode in modes(deployment):
-        body = mode.at("response_body_mode")
-        if body.present and body.text != "NONE":
-            edits = _set(owner, "response_body_mode", "NONE")
-            yield Problem(body, f"response_body_mode is {body.text}", edits=edits)
 
 
 @rule(
@@ -259,7 +266,3 @@ def _insert_buffer(deployment: Deployment) -> tuple[Edit, ...]:
     if sequence is None or not sequence.is_sequence or deployment.pieces:
         return ()
     return insert(sequence, int(place), BUFFER_FILTER)
-
-
-def _set(owner: Node, name: str, value: str) -> tuple[Edit, ...]:
-    return assign(owner, ("processing_mode", name), value)

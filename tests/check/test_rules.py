@@ -187,3 +187,45 @@ def test_nothing_that_is_yaml_makes_it_fail(data: st.DataObject) -> None:
     except UnreadableError:
         return
     check(mend(texts))
+
+
+def test_a_gateways_picker_may_have_full_duplex() -> None:
+    text = (SHIPPED / "standalone.yaml").read_text()
+    streamed = "request_body_mode: FULL_DUPLEX_STREAMED"
+    duplex = text.replace(
+        "request_body_mode: BUFFERED_PARTIAL",
+        f"{streamed}\n                response_body_mode: FULL_DUPLEX_STREAMED",
+    )
+    setting = "- {key: x-prefix-strategy, value: kv_aware}"
+    picker = duplex.replace(setting, "- {key: x-prefix-protocol, value: epp}")
+
+    assert [each.rule for each in found("f", duplex)] == [
+        "full-duplex",
+        "retries-double-bytes",
+        "response-body-sent",
+    ]
+    assert [each.rule for each in found("f", picker)] == ["retries-double-bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "flagged"),
+    [
+        ("llama-3-70b", True),
+        ("Qwen3-32B", True),
+        ("qwen2.5-coder", True),
+        ("deepseek-v3", True),
+        ("gpt-oss-120b", True),
+        ("qwen3.5-7b", False),
+        ("glm-4.6", False),
+        ("kimi-k2", False),
+        ("replicas", False),
+    ],
+)
+def test_a_models_name_tells_where_its_template_has_tools(name: str, flagged: bool) -> None:
+    text = (SHIPPED / "standalone.yaml").read_text()
+    setting = "- {key: x-prefix-strategy, value: kv_aware}"
+    pool = text.replace(setting, f"- {{key: x-prefix-pool, value: {name}}}")
+    settled = text.replace(setting, f"{setting}\n{' ' * 16}- {{key: x-prefix-tools, value: first}}")
+
+    assert [each.rule for each in found("f", pool)] == (["tools-place"] if flagged else [])
+    assert found("f", settled) == []

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-ENVOY_TAKES = ["first_try.yaml", "modes.yaml", "chain.yaml"]
+ENVOY_TAKES = ["first_try.yaml", "modes.yaml", "chain.yaml", "picker.yaml"]
 """Files that Envoy accepts without a word of what check finds."""
 
 _ARROW = "# <- "
