@@ -77,6 +77,7 @@ class Exchange:
         self._decided_at = 0.0
         self._prefilled = False
         self._ended = False
+        self._refused = False
         self._served, self._status = "", 0
 
     @property
@@ -115,7 +116,7 @@ class Exchange:
         if refusal is None:
             return Choice(decision.ranked, facts)
         stats.rejected[decision.reason] += 1
-        self._status = refusal.status
+        self._refused, self._status = True, refusal.status
         return refusal._replace(facts=facts)
 
     @property
@@ -131,7 +132,9 @@ class Exchange:
             self._stats.decided(self._decision)
 
     def moot(self) -> None:
-        """Tell that the choice came too late: Envoy went on without it."""
+        """Tell that the answer came too late: Envoy went on without it."""
+        if self._refused and self._stats is not None:
+            self._stats.rejected[self._decision.reason] -= 1
         self._decision = _NOBODY
         self._release()
 

@@ -442,3 +442,45 @@ async def test_a_recycled_index_is_told(shared_valkey: Valkey, pool: str) -> Non
             "10.1.0.1:80": 1,
             "10.1.0.2:80": 1,
         }
+
+
+async def test_a_burst_at_many_routers_takes_no_more_than_the_limit(
+    shared_valkey: Valkey, pool: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(router(shared_valkey, f"{pool}-{name}"))
+            for name in range(3)
+        ]
+        asked = [reservation(pool, (each,), max_in_flight=2) for each in range(60)]
+        decisions = await asyncio.gather(
+            *(stores[number % 3].reserve(each) for number, each in enumerate(asked))
+        )
+        taken = [decision for decision in decisions if decision.ranked]
+        assert len(taken) == 2 * len(REPLICAS)
+        assert {decision.reason for decision in decisions if not decision.ranked} == {Reason.SHED}
+        states = await stores[0].snapshot(pool)
+        assert {state.in_flight for state in states.values()} == {2}
+
+
+async def test_a_session_is_known_to_all_routers_and_follows_who_served(
+    shared_valkey: Valkey, pool: str
+) -> None:
+    session = b"s" * 16
+    async with (
+        router(shared_valkey, f"{pool}-a") as one,
+        router(shared_valkey, f"{pool}-b") as two,
+    ):
+        first = reservation(pool, (1,), session=session)
+        asked = (await one.reserve(first)).ranked
+        one.served(first.id, asked[1], ok=True)
+        await one.flush()
+        again = await two.reserve(reservation(pool, (2,), session=session))
+        assert (again.ranked[0], again.reason) == (asked[1], Reason.SESSION)
+
+        failed = reservation(pool, None, session=b"t" * 16)
+        await one.reserve(failed)
+        one.served(failed.id, "", ok=False)
+        await one.flush()
+        other = await two.reserve(reservation(pool, (3,), session=b"t" * 16))
+        assert other.reason is Reason.COLD

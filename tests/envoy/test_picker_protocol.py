@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -183,24 +183,28 @@ async def test_a_hint_that_names_nobody_is_refused_in_every_mode(
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize("upgrade", [False, True], ids=["get", "upgrade"])
+async def test_a_request_without_a_prompt_is_refused_at_its_headers(
+    stage: Stage, mode: BodyMode, upgrade: bool
+) -> None:
+    headers = [(AS_TEXT, "10.0.0.99")]
+    if upgrade:
+        headers += [("upgrade", "websocket"), ("connection", "upgrade")]
+    port = stage.stack.port(f"picker-{mode}")
+    refused(await http1(port, method="GET", headers=headers), "no_subset")
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("ask", [http1, http2])
 async def test_a_body_on_its_way_does_not_hold_a_refusal_up(
-    stage: Stage, mode: BodyMode, ask: Any
+    stage: Stage, mode: BodyMode, ask: Callable[..., Awaitable[Answer]]
 ) -> None:
     """The client sends half of it and waits; where Envoy has to have it whole, it sends all."""
-    pieces: Sequence[bytes | float] = [b" " * HALF, 3600.0]
-    if mode in {BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL}:
-        pieces = [b" " * HALF, b" " * HALF]
-    headers = [JSON, ("content-length", str(2 * HALF)), (AS_TEXT, "10.0.0.99")]
-    if ask is http1:
-        headers.remove(headers[1])
-    port = stage.stack.port(f"picker-{mode}")
+    whole = mode in {BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL}
+    pieces: list[bytes | float] = [b" " * HALF, b" " * HALF if whole else 3600.0]
+    headers = [JSON, (AS_TEXT, "10.0.0.99")]
 
-    answer = await (
-        ask(port, pieces, headers=headers, length=2 * HALF)
-        if ask is http1
-        else ask(port, pieces, headers=headers)
-    )
+    answer = await ask(stage.stack.port(f"picker-{mode}"), pieces, headers=headers)
 
     refused(answer, "no_subset")
 

@@ -308,6 +308,15 @@ async def test_a_hint_that_names_nobody_is_refused(subset: str | list[str]) -> N
     assert await world.in_flight() == {}
 
 
+async def test_a_refusal_that_came_too_late_is_none() -> None:
+    world = World(STATIC | PICKER)
+    asked = await world.ask(chat(LONG), subset="")
+
+    asked.exchange.moot()
+
+    assert not +world.router.stats.pools["llm"].rejected
+
+
 async def test_a_pool_without_replicas_is_refused() -> None:
     asked = await World(PICKER).ask(chat(LONG))
 
