@@ -7,6 +7,7 @@ from extproc.affinity.store import Reservation
 from extproc.lab.simulator.calls import Call, fingerprint
 from extproc.lab.simulator.fleet import Fleet
 from extproc.pool_settings import PoolSettings
+from extproc.replicas.health import Health
 from extproc.routing import LearnedRate
 from extproc.server.question import in_order
 
@@ -38,6 +39,8 @@ class StoreRouter:
         self._fleet = fleet
         self._settings = settings
         self._store = store
+        self._health = Health(POOL, store, clock=lambda: fleet.now_s)
+        self._health.policy = settings.health
         self._rate = LearnedRate(settings.prefill_rate)
         self._open: dict[int, tuple[int, float]] = {}
         self._numbers = {name: number for number, name in enumerate(fleet.names)}
@@ -46,14 +49,15 @@ class StoreRouter:
         """See ``Router.choose``."""
         settings = self._settings
         print_ = fingerprint(call, prefix_length=settings.length)
-        addresses = tuple([self._fleet.names[member] for member in members])
+        fit = self._health.fit(tuple([self._fleet.names[member] for member in members]))
         decision = self._store.reserve_now(
             Reservation(
                 str(call.number),
                 POOL,
-                in_order(addresses, settings.strategy, print_),
+                in_order(fit.addresses, settings.strategy, print_),
                 self._rate.applied(settings.policy),
                 print_,
+                standings=fit.standings,
             )
         )
         uncached = decision.total_tokens - decision.matched_tokens
