@@ -43,6 +43,8 @@ DESTINATION = "x-gateway-destination-endpoint"
 
 EXTPROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 REPLICAS_CLUSTER = "llm"
+GATEWAYS_CLUSTER = "llm-of-a-gateway"
+"""The same replicas; responses tell who served, as the endpoint-picker protocol wants it."""
 MANY = 100_000
 
 
@@ -74,25 +76,37 @@ def extproc_cluster(name: str, addresses: Sequence[str]) -> Cluster:
     )
 
 
-def replicas_cluster(addresses: Sequence[str]) -> Cluster:
-    """The replicas: the router's choice where there is one, else the least busy of two."""
+def replicas_cluster(
+    name: str, addresses: Sequence[str], *, tells_who_served: bool = False
+) -> Cluster:
+    """The replicas: the router's choice where there is one, else the least busy of two.
+
+    Args:
+        name: The cluster's.
+        addresses: ``ip:port`` of each.
+        tells_who_served: Whether the response's metadata have who served, as a gateway's do; from
+            Envoy 1.38 on.
+    """
     policy = OverrideHost(
+        selected_host_key=_in_metadata(f"{DESTINATION}-served") if tells_who_served else None,
         override_host_sources=[
             OverrideHostOverrideHostSource(header=DESTINATION),
-            OverrideHostOverrideHostSource(
-                metadata=MetadataKey(key="envoy.lb", path=[MetadataKeyPathSegment(key=DESTINATION)])
-            ),
+            OverrideHostOverrideHostSource(metadata=_in_metadata(DESTINATION)),
         ],
         fallback_policy=_policy("envoy.load_balancing_policies.least_request", LeastRequest()),
     )
     return Cluster(
-        name=REPLICAS_CLUSTER,
+        name=name,
         type=ClusterDiscoveryType.STATIC,
         connect_timeout=timedelta(seconds=1),
         circuit_breakers=_breakers(max_retries=1000),
         load_balancing_policy=_policy("envoy.load_balancing_policies.override_host", policy),
-        load_assignment=_assignment(REPLICAS_CLUSTER, addresses),
+        load_assignment=_assignment(name, addresses),
     )
+
+
+def _in_metadata(key: str) -> MetadataKey:
+    return MetadataKey(key="envoy.lb", path=[MetadataKeyPathSegment(key=key)])
 
 
 def plain_cluster(name: str, address: str) -> Cluster:

@@ -58,6 +58,7 @@ from envoy_data_plane.google.protobuf import Any as AnyMessage
 
 from extproc.lab.envoy_clusters import (
     DESTINATION,
+    GATEWAYS_CLUSTER,
     REPLICAS_CLUSTER,
     extension,
     extproc_cluster,
@@ -122,10 +123,9 @@ class ListenerConfig:
         static_replicas: See ``metadata``.
         routes: Overrides for some paths; everything else takes the listener's settings.
         before: Further filters before the router's.
-        behind: Further filters behind it.
         router: The number of the one router to use; None uses all of them.
         filter: False leaves the router's filter out: Envoy alone.
-        cluster: Where requests go.
+        cluster: Where requests go; ``GATEWAYS_CLUSTER`` is there for who names it.
         retry: Whether the route has a retry policy.
         retry_on: What is tried again, in Envoy's words.
         try_idle_timeout_s: Seconds without a byte after which a try has failed; 0 waits for ever.
@@ -150,7 +150,6 @@ class ListenerConfig:
     static_replicas: bool = True
     routes: Sequence[RouteOverride] = ()
     before: Sequence[HttpFilter] = ()
-    behind: Sequence[HttpFilter] = ()
     router: int | None = None
     filter: bool = True
     cluster: str = REPLICAS_CLUSTER
@@ -187,7 +186,9 @@ def bootstrap(
     clusters += [
         extproc_cluster(_cluster_name(number), [address]) for number, address in enumerate(routers)
     ]
-    clusters.append(replicas_cluster(replicas))
+    clusters.append(replicas_cluster(REPLICAS_CLUSTER, replicas))
+    if any(config.cluster == GATEWAYS_CLUSTER for config in listeners.values()):
+        clusters.append(replicas_cluster(GATEWAYS_CLUSTER, replicas, tells_who_served=True))
     clusters += [plain_cluster(name, address) for name, address in (others or {}).items()]
     return Bootstrap(
         admin=Admin(address=socket_address(f"127.0.0.1:{admin_port}")),
@@ -251,7 +252,7 @@ def _cluster_name(router: int | None) -> str:
 
 
 def _listener(config: ListenerConfig, port: int, replicas: Sequence[str]) -> Listener:
-    filters = [*config.behind, http_filter("envoy.filters.http.router", Router())]
+    filters = [http_filter("envoy.filters.http.router", Router())]
     if config.filter:
         filters.insert(0, http_filter(_EXT_PROC, external_processor(config, replicas)))
     filters = [*config.before, *filters]

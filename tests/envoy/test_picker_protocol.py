@@ -18,6 +18,7 @@ from envoy_data_plane.envoy.extensions.filters.http.header_to_metadata.v3 import
 )
 from google.protobuf import struct_pb2
 
+from extproc.lab.envoy_clusters import GATEWAYS_CLUSTER
 from extproc.lab.envoy_config import ListenerConfig, http_filter
 from extproc.lab.stack import LocalStack
 from extproc.processing import DESTINATION, BodyMode
@@ -34,46 +35,29 @@ HALF = 600_000
 """Bytes of a body after which the router decides: more than its inspect window."""
 
 
-def into_metadata(namespace: str, *keys: tuple[str, str, ConfigValueType]) -> list[ConfigRule]:
-    """Rules that copy headers: each with the key of the metadata and its type."""
-    return [
-        ConfigRule(
-            header=header,
-            on_header_present=ConfigKeyValuePair(
-                metadata_namespace=namespace,
-                key=key,
-                type=kind,
-                encode=ConfigValueEncode.BASE64
-                if kind is ConfigValueType.PROTOBUF_VALUE
-                else ConfigValueEncode.NONE,
-            ),
-            remove=namespace == "envoy.lb.subset_hint",
-        )
-        for header, key, kind in keys
-    ]
+def hint(header: str, key: str, kind: ConfigValueType) -> ConfigRule:
+    """A rule that puts a header into the namespace of hints."""
+    encoded = kind is ConfigValueType.PROTOBUF_VALUE
+    pair = ConfigKeyValuePair(
+        metadata_namespace="envoy.lb.subset_hint",
+        key=key,
+        type=kind,
+        encode=ConfigValueEncode.BASE64 if encoded else ConfigValueEncode.NONE,
+    )
+    return ConfigRule(header=header, on_header_present=pair, remove=True)
 
 
 HINTS = http_filter(
     "envoy.filters.http.header_to_metadata",
     Config(
-        request_rules=into_metadata(
-            "envoy.lb.subset_hint",
-            (AS_TEXT, SUBSET, ConfigValueType.STRING),
-            (AS_LIST, SUBSET, ConfigValueType.PROTOBUF_VALUE),
-            (AS_OTHER, OTHER, ConfigValueType.STRING),
-        )
+        request_rules=[
+            hint(AS_TEXT, SUBSET, ConfigValueType.STRING),
+            hint(AS_LIST, SUBSET, ConfigValueType.PROTOBUF_VALUE),
+            hint(AS_OTHER, OTHER, ConfigValueType.STRING),
+        ]
     ),
 )
 """A gateway that hints at what a test's header says."""
-
-TELLS_WHO_SERVED = http_filter(
-    "envoy.filters.http.header_to_metadata",
-    Config(
-        response_rules=into_metadata(
-            "envoy.lb", ("x-replica", f"{DESTINATION}-served", ConfigValueType.STRING)
-        )
-    ),
-)
 
 
 def picker(name: str, **fields: Any) -> ListenerConfig:
@@ -121,7 +105,7 @@ async def stage() -> AsyncIterator[Stage]:
             body_mode=BodyMode.FULL_DUPLEX_STREAMED,
             response_body_mode=BodyMode.FULL_DUPLEX_STREAMED,
             attributes=False,
-            behind=[TELLS_WHO_SERVED],
+            cluster=GATEWAYS_CLUSTER,
             failure_mode_allow=False,
             retry=False,
         ),
@@ -305,7 +289,7 @@ async def test_header_and_metadata_are_one(stage: Stage, listener: str) -> None:
 
 
 async def test_who_served_is_what_the_gateway_tells(stage: Stage) -> None:
-    """Without attributes there is nothing else to learn it from."""
+    """Envoy writes it into the metadata; without attributes there is nothing else to know it by."""
     before = (await pool(stage.stack, "gateway")).get("outcomes", {}).get("first", 0)
     text = uuid.uuid4().hex * 40
     first = await stage.ask("gateway", text)
