@@ -1,9 +1,11 @@
 """Replicas in the test's own process, which do what a request's header ``x-script`` says.
 
-They tell in ``x-destination`` where the router wanted a request to go.
+They tell in ``x-destination`` where the router wanted a request to go, and in ``x-body-sha256`` the
+digest of what they got.
 """
 
 import asyncio
+import hashlib
 from collections import Counter
 from types import TracebackType
 from typing import Self
@@ -69,22 +71,25 @@ class ScriptedReplicas:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         script = request.headers.get(SCRIPT, "")
-        await request.read()
+        digest = hashlib.sha256(await request.read()).hexdigest()
         if script == RESET:
             assert request.transport is not None
             request.transport.abort()
             await asyncio.Event().wait()  # cancelled, as whatever loses its connection
+        headers = {
+            "x-replica": _address(request),
+            "x-destination": request.headers.get(DESTINATION, ""),
+            "x-body-sha256": digest,
+        }
         if script in {HOLD, STREAM}:
-            return await self._stream(request, hold=script == HOLD)
-        destination = request.headers.get(DESTINATION, "")
-        headers = {"x-replica": _address(request), "x-destination": destination}
+            return await self._stream(request, headers, hold=script == HOLD)
         return web.json_response({}, status=int(script or 200), headers=headers)
 
-    async def _stream(self, request: web.Request, *, hold: bool) -> web.StreamResponse:
-        address, gate = _address(request), self._gate
-        response = web.StreamResponse(
-            headers={"x-replica": address, "content-type": "text/event-stream"}
-        )
+    async def _stream(
+        self, request: web.Request, headers: dict[str, str], *, hold: bool
+    ) -> web.StreamResponse:
+        address, gate = headers["x-replica"], self._gate
+        response = web.StreamResponse(headers={**headers, "content-type": "text/event-stream"})
         self.held[address] += 1
         try:
             await response.prepare(request)

@@ -22,7 +22,7 @@ from extproc.lab.envoy_clusters import GATEWAYS_CLUSTER
 from extproc.lab.envoy_config import ListenerConfig, http_filter
 from extproc.lab.stack import LocalStack
 from extproc.processing import DESTINATION, BodyMode
-from tests.envoy.clients import JSON, Answer, http1, http2
+from tests.envoy.clients import JSON, Answer, digest, http1, http2
 from tests.envoy.conftest import MODES, pool
 from tests.envoy.scripted import DONE, EVENT, HOLD, SCRIPT, STREAM, ScriptedReplicas
 
@@ -93,7 +93,9 @@ class Stage(NamedTuple):
         messages = [{"role": "user", "content": text}]
         body = json.dumps({"model": "m", "messages": messages} | (fields or {})).encode()
         pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-        return await http1(self.stack.port(listener), [body], headers=[JSON, *pairs])
+        answer = await http1(self.stack.port(listener), [body], headers=[JSON, *pairs])
+        assert answer.received in {"", digest(body)}  # nothing where it was refused
+        return answer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -303,7 +305,7 @@ async def test_who_served_is_what_the_gateway_tells(stage: Stage) -> None:
 
 async def test_bodies_stream_both_ways_in_full_duplex(stage: Stage) -> None:
     answer = await stage.ask("gateway", "x" * 200_000, **{SCRIPT: STREAM})
-    assert answer.status == 200
+    assert (answer.status, bool(answer.received)) == (200, True)
     assert answer.body.count(EVENT) == answer.body.count(DONE) == 1
     assert answer.body.endswith(b"0\r\n\r\n")
 
