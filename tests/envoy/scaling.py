@@ -3,8 +3,9 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 from envoy_data_plane.envoy.config.core.v3 import HealthStatus
@@ -126,7 +127,15 @@ class ScalingStack(LocalStack):
 
 
 @asynccontextmanager
-async def scaling(sources: Sequence[str], replicas: int) -> AsyncIterator[ScalingStack]:
+async def scaling(
+    sources: Sequence[str],
+    replicas: int,
+    *,
+    at_first: int = 3,
+    settings: Mapping[str, str] = MappingProxyType(
+        {"x-prefix-uncached-weight": "100"}  # no load of ours outweighs a cached prompt
+    ),
+) -> AsyncIterator[ScalingStack]:
     """A stack with one listener and one pool for each kind of source."""
     async with serving() as names, controlling() as plane:
         listeners: list[ListenerConfig] = []
@@ -138,13 +147,13 @@ async def scaling(sources: Sequence[str], replicas: int) -> AsyncIterator[Scalin
         )
         stack.names, stack.plane = names, plane
         for source in sources:
-            settings = {
+            metadata = {
                 "x-prefix-pool": source,
                 "x-prefix-discovery": stack.url_of(source),
-                "x-prefix-uncached-weight": "100",  # no load of ours outweighs a cached prompt
+                **settings,
             }
-            listeners.append(ListenerConfig(source, metadata=settings, static_replicas=False))
+            listeners.append(ListenerConfig(source, metadata=metadata, static_replicas=False))
             stack._listener_ports[source] = stack._ports.take()
-        stack.serve(stack.replicas[:3])
+        stack.serve(stack.replicas[:at_first])
         async with stack as started:
             yield started
