@@ -102,7 +102,6 @@ class Exchange:
         self._source = self._router.source(self._pool, due.head, settings)
         stats.source = self._source.name
         decision = self._decision = await self._decide(due, self._prompt(due))
-        stats.decided(decision)
         facts = {
             "pool": self._pool,
             "strategy": settings.strategy.value,
@@ -110,12 +109,11 @@ class Exchange:
             "matched_tokens": decision.matched_tokens,
             "total_tokens": decision.total_tokens,
         }
-        if self._shadowed:
-            return Choice((), facts)
-        refusal = _REFUSALS.get(decision.reason) if self._picks else None
+        refusal = _REFUSALS.get(decision.reason) if self._picks and not self._shadowed else None
         if refusal is None:
-            return Choice(decision.ranked, facts)
-        stats.rejected[decision.reason] += 1
+            stats.decided(decision)
+            return Choice(() if self._shadowed else decision.ranked, facts)
+        stats.refused(decision)
         self._refused, self._status = True, refusal.status
         return refusal._replace(facts=facts)
 

@@ -105,6 +105,12 @@ class PoolStats:
         self.best_tokens += decision.best_tokens
         self.unshared += not decision.shared
 
+    def refused(self, decision: Decision) -> None:
+        """Count a decision by which a request was refused: its prompt is nobody's."""
+        self.reasons[decision.reason] += 1
+        self.rejected[decision.reason] += 1
+        self.unshared += not decision.shared
+
 
 def _store_seconds() -> Durations:
     text = "Time that a decision waited for the store, or for this process's memory in its stead."

@@ -303,7 +303,9 @@ async def test_a_hint_that_names_nobody_is_refused(subset: str | list[str]) -> N
     assert asked.refusal is not None
     assert (asked.refusal.status, asked.refusal.reason) == (503, "no_subset")
     assert asked.facts["reason"] == "no_subset"
-    assert world.router.stats.pools["llm"].rejected == {Reason.NO_SUBSET: 1}
+    stats = world.router.stats.pools["llm"]
+    assert stats.rejected == stats.reasons == {Reason.NO_SUBSET: 1}
+    assert stats.total_tokens == 0  # the prompt went to nobody
     asked.exchange.end()
     assert await world.in_flight() == {}
 
