@@ -1,6 +1,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from extproc.replicas import Candidates, Hint, Observed, Service, Source, Subset, hint_of, static
 from tests.replicas.test_observation import Members
@@ -100,3 +102,30 @@ def test_a_pool_learns_from_our_choices_alone() -> None:
 
     pool.served(Service(A, 1, A, answered=True))
     assert members.members("llm") == [A]
+
+
+hosts = st.sampled_from(["10.0.0.1", "10.0.0.2", "[2001:db8::1]", "[::1]"])
+addresses = st.builds("{}:{}".format, hosts, st.integers(8000, 8002))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(addresses, unique=True).map(tuple),
+    st.lists(st.one_of(addresses, hosts, st.text("xyz \t\udcff", max_size=5))),
+    st.booleans(),
+    st.booleans(),
+)
+def test_nobody_is_chosen_who_is_not_named(
+    pool: tuple[str, ...], items: list[str], within: bool, as_text: bool
+) -> None:
+    items = [item for item in items if "," not in item]
+    chosen = named(",".join(items) if as_text else items, static(pool), within=within)
+
+    wanted = {item.strip() for item in items}
+    assert len(chosen) == len(set(chosen))
+    assert all(each in wanted or each.rpartition(":")[0] in wanted for each in chosen)
+    at_their_word = {each for each in chosen if each not in pool}
+    assert not at_their_word or not within
+    assert {each for each in pool if each in wanted or each.rpartition(":")[0] in wanted} <= {
+        *chosen
+    }
