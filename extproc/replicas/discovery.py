@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from extproc.replicas.endpoint import Endpoint, routable
+from extproc.replicas.endpoint import Endpoint, routable, standings
 from extproc.replicas.feeds import open_feed
 from extproc.replicas.observation import Membership
 from extproc.replicas.source import Candidates, Service, Source
@@ -63,7 +63,7 @@ class Discovered:
         self._watch.listeners.remove(self._heard)
 
     def _heard(self, endpoints: tuple[Endpoint, ...]) -> None:
-        candidates = Candidates(routable(endpoints))
+        candidates = Candidates(routable(endpoints), standings=standings(endpoints))
         if candidates != self._candidates:
             self._candidates = candidates
         members = frozenset(endpoint.address for endpoint in endpoints)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from extproc.routing import Standing
+
 
 class SourceError(Exception):
     """A source cannot tell who is in a pool. The message says what is wrong, and what to do."""
@@ -32,6 +34,17 @@ def listing(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     for endpoint in endpoints:
         found.setdefault(endpoint.address, endpoint)
     return tuple(found[address] for address in sorted(found))
+
+
+def standings(endpoints: Iterable[Endpoint]) -> dict[str, Standing]:
+    """What those bear whose weight is below the greatest."""
+    weights = {endpoint.address: endpoint.weight for endpoint in endpoints}
+    most = max(weights.values(), default=1)
+    return {
+        address: Standing(max(1, 1000 * weight // most))
+        for address, weight in weights.items()
+        if weight < most
+    }
 
 
 def routable(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import structlog
 from extproc.replicas.checks import Checks
 from extproc.replicas.faults import Fault
 from extproc.replicas.health import Ejection, Fit, Health, HealthPolicy, ReplicaHealth
+from extproc.replicas.source import Candidates
 from extproc.routing import Standings, together
 
 _log = structlog.get_logger(__name__)
@@ -89,13 +90,13 @@ class Fleet:
                 )
                 self._checks.start()
 
-    def fit(self, addresses: tuple[str, ...], model: str = "") -> Fit:
+    def fit(self, candidates: Candidates, model: str = "") -> Fit:
         """Who of the candidates may be chosen for a request to a model, and how they stand."""
-        fit = self.health.fit(addresses)
-        if not self.views:
+        fit = self.health.fit(candidates.addresses)
+        if not self.views and not candidates.standings:
             return fit
         views = [view.standings(fit.addresses, model) for view in self.views]
-        return fit._replace(standings=together([fit.standings, *views]))
+        return fit._replace(standings=together([fit.standings, candidates.standings, *views]))
 
     def states(self, addresses: Iterable[str]) -> Mapping[str, ReplicaHealth]:
         """How replicas fare, for people to read."""

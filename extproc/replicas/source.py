@@ -1,7 +1,10 @@
 """Where a pool's members come from: the interface, and the two kinds that are a plain list."""
 
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
+
+from extproc.routing import Standings
 
 
 class Candidates(NamedTuple):
@@ -10,10 +13,12 @@ class Candidates(NamedTuple):
     Attributes:
         addresses: Canonical addresses, without repeats; empty leaves the choice to Envoy.
         matched_only: Leave the choice to Envoy unless a candidate holds some of the prompt.
+        standings: Of those that bear less than others, by the source's weights.
     """
 
     addresses: tuple[str, ...]
     matched_only: bool = False
+    standings: Standings = MappingProxyType({})
 
 
 class Service(NamedTuple):

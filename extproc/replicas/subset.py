@@ -50,7 +50,8 @@ class Subset:
         at_any_port = [each for each in known.addresses if _host(each) in hosts] if hosts else []
         if self._within and self._pool.told:
             addresses = tuple(each for each in addresses if each in known.addresses)
-        return Candidates(tuple(dict.fromkeys((*addresses, *at_any_port))))
+        named = tuple(dict.fromkeys((*addresses, *at_any_port)))
+        return Candidates(named, standings=known.standings)
 
     def served(self, service: Service) -> None:
         """Let the pool learn from our choices; of Envoy's it cannot tell from whom they were."""

@@ -49,13 +49,13 @@ def apparent(
 
 
 def together(parts: Iterable[Standings]) -> dict[str, Standing]:
-    """Several views of the same replicas as one: the least weight, and all queued tokens."""
+    """Several views of the same replicas as one: all their weights, and all queued tokens."""
     whole: dict[str, Standing] = {}
     for part in parts:
         for replica, standing in part.items():
             before = whole.get(replica, FULL)
             whole[replica] = Standing(
-                min(before.weight_milli, standing.weight_milli),
+                max(1, before.weight_milli * standing.weight_milli // FULL.weight_milli),
                 min(before.queued_tokens + standing.queued_tokens, MOST_QUEUED),
             )
     return whole

@@ -246,7 +246,7 @@ class Exchange:
             reason = Reason.NO_SUBSET if hinted else Reason.NO_REPLICAS
             total = self._found.total_tokens if self._found else 0
             return Decision((), reason, total_tokens=total)
-        fit = fleet.fit(candidates.addresses)
+        fit = fleet.fit(candidates)
         self._rate = self._router.rate(self._pool, self._settings)
         policy = self._rate.applied(self._settings.policy)
         self._decided_at = monotonic()

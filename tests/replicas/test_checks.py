@@ -13,6 +13,7 @@ from extproc.replicas.checks import Checks
 from extproc.replicas.faults import Fault
 from extproc.replicas.fleet import CheckPolicy, Fleet
 from extproc.replicas.health import Ejection, Health, HealthPolicy
+from extproc.replicas.source import Candidates
 from tests.replicas.sinks import LIMIT_S
 
 
@@ -93,7 +94,7 @@ async def test_another_router_checks_what_is_not_ours(health: Health, replica: R
 
 async def test_a_fleet_checks_by_the_pools_settings(replica: Replica) -> None:
     fleet = Fleet("pool", MemoryStore(), Counter())
-    fleet.fit((replica.address,))
+    fleet.fit(Candidates((replica.address,)))
     for path in ("/one", "/two"):
         fleet.apply(HealthPolicy(), CheckPolicy(path, 1))
         fleet.apply(HealthPolicy(), CheckPolicy(path, 1))

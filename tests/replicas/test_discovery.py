@@ -12,6 +12,7 @@ from extproc.replicas.discovery import Discovered, Discovery
 from extproc.replicas.endpoint import Endpoint, SourceError
 from extproc.replicas.feeds import open_feed
 from extproc.replicas.watch import Feed, Sink, State, Watch
+from extproc.routing import Standing
 from tests.replicas.sinks import LIMIT_S
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
@@ -220,3 +221,10 @@ async def test_pools_are_bounded() -> None:
 )
 def test_every_url_has_its_feed(url: str, kind: str) -> None:
     assert type(open_feed(url)).__name__ == kind
+
+
+def test_weights_of_the_source_are_known_with_the_members() -> None:
+    watch = Watch(URL, Silent())
+    source = discovered(Members(), watch)
+    watch.heard([Endpoint(A, weight=2), Endpoint(B, weight=1)])
+    assert source.candidates().standings == {B: Standing(500)}

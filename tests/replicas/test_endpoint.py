@@ -1,7 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.replicas.endpoint import Endpoint, listing, routable
+from extproc.replicas.endpoint import Endpoint, listing, routable, standings
+from extproc.routing import Standing
 
 ADDRESSES = st.sampled_from([f"10.0.0.{n}:80" for n in range(6)])
 ENDPOINTS = st.lists(
@@ -36,3 +37,9 @@ def test_a_listing_is_sorted_and_has_each_address_once(endpoints: list[Endpoint]
     assert addresses == sorted({endpoint.address for endpoint in endpoints})
     assert set(found) <= set(endpoints)
     assert bool(routable(found)) == bool(endpoints)
+
+
+def test_who_weighs_less_than_others_stands_lower() -> None:
+    found = [Endpoint("a:1", weight=4), Endpoint("b:1", weight=1), Endpoint("c:1", weight=3)]
+    assert standings(found) == {"b:1": Standing(250), "c:1": Standing(750)}
+    assert standings(found[:1]) == standings([]) == {}

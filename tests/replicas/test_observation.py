@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extproc.replicas import Observed, Service
+from extproc.replicas import Candidates, Observed, Service
 from extproc.replicas.observation import EXPLORED, Observation, is_gone
 
 A, B, C = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
@@ -74,7 +74,7 @@ def test_only_a_first_attempt_elsewhere_tells_that_a_choice_is_gone(
 def test_an_unknown_pool_is_envoys() -> None:
     source, _ = observed()
 
-    assert source.candidates() == ((), True)
+    assert source.candidates() == Candidates((), matched_only=True)
 
 
 def test_who_serves_becomes_a_member() -> None:
@@ -84,7 +84,7 @@ def test_who_serves_becomes_a_member() -> None:
     source.served(Service(B, 2, A, answered=True))
 
     assert members.members("llm") == [A, B]
-    assert source.candidates() == ((A, B), True)
+    assert source.candidates() == Candidates((A, B), matched_only=True)
 
 
 def test_who_only_refused_does_not() -> None:
@@ -118,13 +118,13 @@ def test_a_learned_pool_takes_cold_requests_but_for_a_few() -> None:
     members.join("llm", [A, B])
     for _ in range(32):
         source.served(envoys(A))
-    assert source.candidates() == ((A, B), False)
+    assert source.candidates() == Candidates((A, B), matched_only=False)
 
     source, members = observed(roll=EXPLORED / 2)
     members.join("llm", [A, B])
     for _ in range(32):
         source.served(envoys(A))
-    assert source.candidates() == ((A, B), True)
+    assert source.candidates() == Candidates((A, B), matched_only=True)
 
 
 def test_our_own_choices_teach_nothing_about_others() -> None:
@@ -134,7 +134,7 @@ def test_our_own_choices_teach_nothing_about_others() -> None:
     for _ in range(100):
         source.served(Service(A, 1, A, answered=True))
 
-    assert source.candidates() == ((A,), True)
+    assert source.candidates() == Candidates((A,), matched_only=True)
 
 
 def test_members_of_other_routers_are_candidates() -> None:
@@ -144,7 +144,7 @@ def test_members_of_other_routers_are_candidates() -> None:
 
     first.served(envoys(C))
 
-    assert second.candidates() == ((C,), True)
+    assert second.candidates() == Candidates((C,), matched_only=True)
 
 
 @settings(max_examples=100, deadline=None)

@@ -21,7 +21,7 @@ def test_views_add_up() -> None:
     one = {"a": Standing(500, 10), "b": Standing(1000, 5)}
     other = {"a": Standing(200, 20), "c": Standing(300, MOST_QUEUED)}
     assert together([one, other, {"c": Standing(1000, 1)}]) == {
-        "a": Standing(200, 30),
+        "a": Standing(100, 30),
         "b": Standing(1000, 5),
         "c": Standing(300, MOST_QUEUED),
     }
