@@ -1,7 +1,7 @@
 """Strategies and the decision they make. Pure."""
 
 from extproc.routing.model import Decision, Mode, Policy, Protocol, Reason, Strategy
-from extproc.routing.prefill_rate import LearnedRate
+from extproc.routing.prefill_rate import Evidence, LearnedRate, as_text, from_text
 from extproc.routing.rendezvous import rendezvous
 from extproc.routing.shedding import limit_of, priority_of
 from extproc.routing.standing import FULL, Standing, Standings, apparent, together
@@ -12,6 +12,7 @@ __all__ = [
     "RANKED",
     "Choice",
     "Decision",
+    "Evidence",
     "LearnedRate",
     "Mode",
     "Policy",
@@ -22,7 +23,9 @@ __all__ = [
     "Standings",
     "Strategy",
     "apparent",
+    "as_text",
     "choose",
+    "from_text",
     "limit_of",
     "priority_of",
     "rendezvous",

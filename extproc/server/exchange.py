@@ -16,7 +16,8 @@ from extproc.prompt.model import Fingerprint, Prompt, Unreadable
 from extproc.replicas import Service, Source, Subset
 from extproc.replicas.faults import findings
 from extproc.replicas.fleet import Fleet
-from extproc.routing import Decision, LearnedRate, Mode, Protocol, Reason, Strategy
+from extproc.replicas.prefill import PoolRate
+from extproc.routing import Decision, Mode, Protocol, Reason, Strategy
 from extproc.server.decision_log import Entry
 from extproc.server.question import (
     fingerprint_of,
@@ -73,7 +74,7 @@ class Exchange:
         self._session = b""
         self._decision = _NOBODY
         self._fleet: Fleet | None = None
-        self._rate: LearnedRate | None = None
+        self._rate: PoolRate | None = None
         self._decided_at = 0.0
         self._prefilled = False
         self._ended = False

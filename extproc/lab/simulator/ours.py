@@ -8,7 +8,7 @@ from extproc.lab.simulator.calls import Call, fingerprint
 from extproc.lab.simulator.fleet import Fleet
 from extproc.pool_settings import PoolSettings
 from extproc.replicas.health import Health
-from extproc.routing import LearnedRate
+from extproc.replicas.prefill import PoolRate
 from extproc.server.question import in_order
 
 POOL = "simulated"
@@ -33,15 +33,18 @@ class StoreRouter:
         fleet: The replicas and the clock.
         settings: The pool's.
         store: Its own, or that of all.
+        name: That no other router has.
     """
 
-    def __init__(self, fleet: Fleet, settings: PoolSettings, store: MemoryStore) -> None:
+    def __init__(
+        self, fleet: Fleet, settings: PoolSettings, store: MemoryStore, name: str = "0"
+    ) -> None:
         self._fleet = fleet
         self._settings = settings
         self._store = store
         self._health = Health(POOL, store, clock=lambda: fleet.now_s)
         self._health.policy = settings.health
-        self._rate = LearnedRate(settings.prefill_rate)
+        self._rate = PoolRate(POOL, settings.prefill_rate, name, store)
         self._open: dict[int, tuple[int, float]] = {}
         self._numbers = {name: number for number, name in enumerate(fleet.names)}
 

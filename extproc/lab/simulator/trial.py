@@ -123,14 +123,14 @@ def _references(setup: Setup, fleet: Fleet, strategy: str, seed: int) -> Sequenc
 
 
 def _ours(setup: Setup, fleet: Fleet, strategy: str) -> Sequence[Router]:
-    """Routers that share a store, or have one each; what else they learn they learn alone."""
+    """Routers that share a store, or have one each."""
     # As engines tell in their metrics; an operator can look it up there too.
     known = {"cache-tokens": str(fleet.cache_tokens)}
     metadata = {"strategy": strategy, **known, **setup.settings}
     settings = parse([(PREFIX + key, value) for key, value in metadata.items()]).settings
     if setup.shared or setup.routers == 1:
         store = new_store(fleet, alone=True)
-        return [StoreRouter(fleet, settings, store) for _ in range(setup.routers)]
+        return [StoreRouter(fleet, settings, store, str(number)) for number in range(setup.routers)]
     return [
         StoreRouter(fleet, settings, new_store(fleet, alone=False)) for _ in range(setup.routers)
     ]
