@@ -26,6 +26,10 @@ demo: $(VENV)/.installed ## Envoy, two routers and seven simulated replicas: com
 test: $(VENV)/.installed ## All tests, on the real Envoy and Valkey.
 	$(VENV)/bin/python -m pytest $(ARGS)
 
+.PHONY: test-packages
+test-packages: $(VENV)/.installed ## The wheel in empty environments, on every Python that is here.
+	$(VENV)/bin/python -m pytest -m packages tests/packaging $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.installed ## Style and types.
 	$(VENV)/bin/ruff format --check
