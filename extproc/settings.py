@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from extproc.address import join_host_port, split_host_port
 from extproc.affinity.connect import MEMORY_URLS, connect
 from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, pairs_of, show
 
@@ -36,26 +37,6 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-def split_host_port(text: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port`` in its two parts.
-
-    Raises:
-        ValueError: If it is neither.
-    """
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not bare or (":" in bare and bare == host):
-        raise ValueError("write host:port, or [ipv6]:port")
-    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError("the port must be a number from 0 to 65535")
-    return bare, int(port)
-
-
-def join_host_port(host: str, port: int) -> str:
-    """The opposite of ``split_host_port``."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _listen(text: str) -> str:

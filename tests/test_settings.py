@@ -12,7 +12,6 @@ from extproc.settings import (
     load,
     markdown,
     plain,
-    split_host_port,
     strangers,
 )
 
@@ -117,14 +116,6 @@ def test_two_wrong_settings_are_two_lines() -> None:
     with pytest.raises(SettingsError) as error:
         load({"listen": "x", "workers": "0"})
     assert len(str(error.value).splitlines()) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [("h:1", ("h", 1)), ("[::1]:0", ("::1", 0)), ("0.0.0.0:65535", ("0.0.0.0", 65535))],
-)
-def test_split_host_port(text: str, parts: tuple[str, int]) -> None:
-    assert split_host_port(text) == parts
 
 
 def test_a_misspelt_variable_is_noticed_and_what_kubernetes_sets_is_not() -> None:

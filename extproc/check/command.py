@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from extproc.address import split_host_port
 from extproc.check.checking import Checked, check, mend
 from extproc.check.findings import RULES, Finding, Severity
 from extproc.check.installing import InstallError, install
 from extproc.check.nodes import UnreadableError
 from extproc.routing import Mode
-from extproc.settings import split_host_port
 
 DEFAULT_ROUTER = "127.0.0.1:9002"
 

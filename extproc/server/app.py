@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from extproc import __version__
+from extproc.address import join_host_port, split_host_port
 from extproc.affinity import open_store, redact
 from extproc.pool_settings import pairs_of
 from extproc.server import process_memory
@@ -28,7 +29,7 @@ from extproc.server.metrics import Metrics
 from extproc.server.router import Router, new_incarnation
 from extproc.server.stats import Stats
 from extproc.server.stream import Processor
-from extproc.settings import Settings, join_host_port, split_host_port
+from extproc.settings import Settings
 
 _log = structlog.get_logger(__name__)
 

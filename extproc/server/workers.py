@@ -12,10 +12,11 @@ from types import FrameType
 import structlog
 from pydantic import SecretStr
 
+from extproc.address import join_host_port, split_host_port
 from extproc.affinity.connect import MEMORY_URLS
 from extproc.server.app import ServeError, check_free, serve
 from extproc.server.logging import configure
-from extproc.settings import Settings, join_host_port, split_host_port
+from extproc.settings import Settings
 
 _log = structlog.get_logger(__name__)
 

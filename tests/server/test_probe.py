@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,13 @@ def test_an_address_that_is_none_is_code_2() -> None:
 
     assert result.exit_code == 2
     assert "error: --address: write host:port" in result.stderr
+
+
+def test_a_health_check_imports_little() -> None:
+    script = "import sys, extproc.cli, extproc.server.probe; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    assert "typer" in loaded
+    assert not {"pydantic", "redis", "aiohttp", "envoy"} & set(loaded)
