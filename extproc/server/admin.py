@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from extproc import __version__
 from extproc.affinity.store import AffinityStore, ReplicaState, StoreError
 from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus
+from extproc.server.dashboard.pages import Dashboard
 from extproc.server.metrics import Metrics
 from extproc.server.stats import OTHER, PoolStats, Stats
 
@@ -17,7 +17,7 @@ _SNAPSHOT_SECONDS = 1.0
 
 
 class Admin:
-    """``/metrics``, ``/healthz``, ``/readyz`` and ``/pools`` of one process.
+    """``/metrics``, ``/healthz``, ``/readyz``, ``/pools`` and the dashboard of one process.
 
     Args:
         store: The affinity store.
@@ -44,23 +44,23 @@ class Admin:
         self._draining = draining
         self._sources = sources
         self._health = health
+        self._dashboard = Dashboard(
+            stats, status=store.status, replicas=self._all_replicas, draining=draining
+        )
 
     def app(self) -> web.Application:
         """The pages as an aiohttp application."""
         app = web.Application()
         pages: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
-            "/": self._index,
             "/metrics": self._render_metrics,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/pools": self._pools,
         }
         app.add_routes([web.get(path, handler) for path, handler in pages.items()])
+        app.add_routes(self._dashboard.routes())
+        app.cleanup_ctx.append(self._dashboard.sampling)
         return app
-
-    async def _index(self, _request: web.Request) -> web.Response:
-        text = f"prefix-extproc {__version__}\n/metrics\n/healthz\n/readyz\n/pools\n"
-        return web.Response(text=text)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -101,6 +101,11 @@ class Admin:
                 for name, stats in self._stats.pools.items()
             }
         )
+
+    async def _all_replicas(self) -> dict[str, Any]:
+        return {
+            name: self._replicas(name, each) for name, each in (await self._snapshots()).items()
+        }
 
     def _replicas(self, pool: str, states: dict[str, ReplicaState] | None) -> Any:
         if states is None:

@@ -26,7 +26,7 @@ from extproc.server.question import (
     prompt_of,
     session_key,
 )
-from extproc.server.router import Router, pool_name, problem_of
+from extproc.server.router import Router, pool_name, problem_of, route_of
 from extproc.server.stats import Outcome, PoolStats
 
 SHADOW = "~shadow"
@@ -97,12 +97,13 @@ class Exchange:
         self._decided_at = monotonic()
         self._pool = pool_name(due.head, settings)
         self._stats = stats = self._router.stats.pool(self._pool)
-        stats.settings = settings
+        stats.asked(route_of(due.head), settings)
         if self._errors:
             self._router.report(self._errors, due.head)
         self._source = self._router.source(self._pool, due.head, settings)
         stats.source = self._source.name
         decision = self._decision = await self._decide(due, self._prompt(due))
+        self._router.stats.trail.add(self._pool, decision, self._found)
         facts = {
             "pool": self._pool,
             "strategy": settings.strategy.value,
@@ -146,6 +147,8 @@ class Exchange:
         ok = 0 < event.status < 400
         chosen = "" if self._shadowed or not self._decision.ranked else self._decision.ranked[0]
         self._stats.outcomes[_outcome(event, chosen)] += 1
+        if ok and event.address:
+            self._stats.start_seconds.observe(monotonic() - self._decided_at)
         if event.address:
             answered = ok or event.details == "via_upstream"
             self._source.served(Service(event.address, event.attempts, chosen, answered))
@@ -194,8 +197,11 @@ class Exchange:
         if self._prefilled and not self._ended and self._rate is not None:
             uncached = self._decision.total_tokens - self._decision.matched_tokens
             self._rate.observe(uncached, monotonic() - self._decided_at)
-        if not self._ended and self._stats is not None and self._router.log is not None:
-            self._router.log.add(self._entry())
+        if not self._ended and self._stats is not None:
+            if self._served and 0 < self._status < 400:
+                self._stats.response_seconds.observe(monotonic() - self._decided_at)
+            if self._router.log is not None:
+                self._router.log.add(self._entry())
         self._ended = True
         self._release()
 

@@ -11,14 +11,19 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
-from extproc.server.durations import SHORT, Durations
+from extproc.server.durations import SHORT, Buckets, Durations
 from extproc.server.stats import MAX_POOLS, PoolStats, Stats
 
 MAX_REPLICAS = 1000
@@ -90,6 +95,13 @@ def _gauge(
     family = GaugeMetricFamily(f"prefix_extproc_{name}", text, labels=list(labels))
     for values, number in rows:
         family.add_metric(values, number)
+    return family
+
+
+def _durations(name: str, text: str, rows: Iterable[tuple[str, Buckets]]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(f"prefix_extproc_{name}", text, labels=["pool"])
+    for pool, buckets in rows:
+        family.add_metric([pool], buckets.cumulative(), buckets.sum)
     return family
 
 
@@ -183,6 +195,16 @@ class _Router(Collector):
         for name, text, read in _BY_POOL:
             rows = [((pool,), read(counts)) for pool, counts in pools.items()]
             yield _counter(name, text, ["pool"], rows)
+        yield _durations(
+            "response_start_seconds",
+            "Time from the decision to the start of a good response.",
+            [(name, pool.start_seconds) for name, pool in pools.items()],
+        )
+        yield _durations(
+            "response_seconds",
+            "Time from the decision to the end of a good response.",
+            [(name, pool.response_seconds) for name, pool in pools.items()],
+        )
         yield _gauge(
             "prefill_rate",
             "Tokens per second at which replicas prefill, as learned.",

@@ -160,7 +160,7 @@ class Router:
 
     def report(self, errors: Iterable[SettingError], head: RequestHead) -> None:
         """Count bad settings, and log each once for each route."""
-        route = str(head.attributes.get("xds.route_name", ""))[:200]
+        route = route_of(head)
         for error in errors:
             self.stats.setting_errors[error.key if error.key in KEYS else "unknown"] += 1
             once = (error.key, error.value, route)
@@ -183,6 +183,11 @@ def new_incarnation() -> str:
 def pool_name(head: RequestHead, settings: PoolSettings) -> str:
     """The pool that a request belongs to."""
     return settings.pool or str(head.attributes.get("xds.cluster_name") or "") or DEFAULT_POOL
+
+
+def route_of(head: RequestHead) -> str:
+    """The name of a request's route, or its beginning; empty where Envoy does not tell."""
+    return str(head.attributes.get("xds.route_name") or "")[:200]
 
 
 def problem_of(head: RequestHead) -> Unreadable | None:

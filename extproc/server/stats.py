@@ -8,11 +8,14 @@ from extproc.pool_settings import PoolSettings
 from extproc.prompt.model import Unreadable
 from extproc.replicas.faults import Fault
 from extproc.routing import Decision, Reason
-from extproc.server.durations import SHORT, Durations
+from extproc.server.durations import LONG, SHORT, Buckets, Durations
+from extproc.server.trail import Trail
 
 MAX_POOLS = 100
 OTHER = "other"
 """Where pools beyond ``MAX_POOLS`` are counted."""
+
+_MAX_ROUTES = 50
 
 
 class Outcome(StrEnum):
@@ -79,7 +82,10 @@ class PoolStats:
             the first decision.
         unshared: Decisions made without the other routers' state.
         shadow: What ``shadow`` mode compared.
+        start_seconds: Time from decisions to the start of good responses.
+        response_seconds: Time from decisions to the end of good responses.
         settings: The settings of the last request.
+        routes: The settings of each route's last request, of the first routes that came.
         source: Where the last request's candidates came from.
     """
 
@@ -94,8 +100,17 @@ class PoolStats:
     prefill_rate: int = 0
     unshared: int = 0
     shadow: ShadowStats = field(default_factory=ShadowStats)
+    start_seconds: Buckets = field(default_factory=lambda: Buckets(LONG))
+    response_seconds: Buckets = field(default_factory=lambda: Buckets(LONG))
     settings: PoolSettings = field(default_factory=PoolSettings)
+    routes: dict[str, PoolSettings] = field(default_factory=dict)
     source: str = ""
+
+    def asked(self, route: str, settings: PoolSettings) -> None:
+        """Note the settings that a request of a route came with."""
+        self.settings = settings
+        if route in self.routes or len(self.routes) < _MAX_ROUTES:
+            self.routes[route] = settings
 
     def decided(self, decision: Decision) -> None:
         """Count a decision."""
@@ -131,6 +146,7 @@ class Stats:
         refused: Streams refused because too many were open.
         log_lines: Lines of the decision log, by what became of them.
         store_seconds: How long decisions waited for the store.
+        trail: The last decisions.
     """
 
     pools: dict[str, PoolStats] = field(default_factory=dict)
@@ -142,6 +158,7 @@ class Stats:
     refused: int = 0
     log_lines: Counter[str] = field(default_factory=Counter)
     store_seconds: Durations = field(default_factory=_store_seconds)
+    trail: Trail = field(default_factory=Trail)
 
     def pool(self, name: str) -> PoolStats:
         """The counts of a pool; from the 101st pool on all share one."""

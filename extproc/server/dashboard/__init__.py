@@ -1,0 +1,1 @@
+"""The dashboard: one page, what it shows, and what it can be asked."""
