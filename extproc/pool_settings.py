@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from extproc.processing.wire import canonical_address
 from extproc.prompt.model import ToolsPlace
 from extproc.replicas.discovery_url import parse_target
+from extproc.replicas.engine.engines import EnginePolicy
 from extproc.replicas.fleet import CheckPolicy
 from extproc.replicas.health import HealthPolicy
 from extproc.routing import Mode, Policy, Protocol, Strategy
@@ -216,7 +217,8 @@ class PoolSettings(BaseModel):
         ge=0,
         le=1_000_000_000,
         description="Tokens that a replica's KV cache holds: a prompt counts as forgotten once "
-        "its replica has taken in so many others. 0: only `ttl` counts.",
+        "its replica has taken in so many others. 0: what `x-prefix-metrics` tells, else "
+        "only `ttl` counts.",
     )
     tenant_header: HeaderName = Field(
         default="",
@@ -292,6 +294,17 @@ class PoolSettings(BaseModel):
         le=3600,
         description="Time between two such checks of a replica, by one of all routers.",
     )
+    metrics: UrlPath = Field(
+        default="",
+        description="Path, such as `/metrics`, at which a replica's engine (vLLM, SGLang, TGI) "
+        "tells its queue, its cache and its start; see docs/engines.md. Empty: it is not asked.",
+    )
+    metrics_interval: Duration = Field(
+        default=2,
+        ge=1,
+        le=60,
+        description="Time between two such looks at a replica, by one of all routers.",
+    )
     inspect_window: Size | None = Field(
         default=None,
         ge=1024,
@@ -323,6 +336,12 @@ class PoolSettings(BaseModel):
     def checks(self) -> CheckPolicy:
         """How replicas are checked."""
         return CheckPolicy(self.health_path, self.health_interval)
+
+    @cached_property
+    def engines(self) -> EnginePolicy:
+        """How the replicas' engines are asked."""
+        shadow = self.mode is Mode.SHADOW
+        return EnginePolicy(self.metrics, self.metrics_interval, self.decode_weight, shadow)
 
 
 KEYS = {PREFIX + name.replace("_", "-"): name for name in PoolSettings.model_fields}

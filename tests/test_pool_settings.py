@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from extproc.pool_settings import KEYS, PoolSettings, SettingError, pairs_of, parse
 from extproc.prompt.model import ToolsPlace
+from extproc.replicas.engine.engines import EnginePolicy
 from extproc.replicas.fleet import CheckPolicy
 from extproc.replicas.health import HealthPolicy
 from extproc.routing import Mode, Policy, Protocol, Strategy
@@ -48,6 +49,8 @@ def test_every_key_is_read() -> None:
         "x-prefix-hang-after": "2m",
         "x-prefix-health-path": "/health",
         "x-prefix-health-interval": "10",
+        "x-prefix-metrics": "/metrics",
+        "x-prefix-metrics-interval": "5s",
         "x-prefix-inspect-window": "64KiB",
     }
     assert given_values.keys() == KEYS.keys()
@@ -84,8 +87,11 @@ def test_every_key_is_read() -> None:
         hang_after=120,
         health_path="/health",
         health_interval=10,
+        metrics="/metrics",
+        metrics_interval=5,
         inspect_window=65_536,
     )
+    assert found.engines == EnginePolicy("/metrics", 5, 100, shadow=True)
     assert found.health == HealthPolicy(3, 20, 60, 120)
     assert found.checks == CheckPolicy("/health", 10)
     assert found.policy == Policy(

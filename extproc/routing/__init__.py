@@ -1,6 +1,6 @@
 """Strategies and the decision they make. Pure."""
 
-from extproc.routing.model import Decision, Mode, Policy, Protocol, Reason, Strategy
+from extproc.routing.model import SHADOW, Decision, Mode, Policy, Protocol, Reason, Strategy
 from extproc.routing.prefill_rate import Evidence, LearnedRate, as_text, from_text
 from extproc.routing.rendezvous import rendezvous
 from extproc.routing.shedding import limit_of, priority_of
@@ -10,6 +10,7 @@ from extproc.routing.strategies import RANKED, Choice, Question, choose
 __all__ = [
     "FULL",
     "RANKED",
+    "SHADOW",
     "Choice",
     "Decision",
     "Evidence",

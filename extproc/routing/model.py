@@ -15,6 +15,10 @@ class Strategy(StrEnum):
     ROUND_ROBIN = "round_robin"
 
 
+SHADOW = "~shadow"
+"""Ending of the pool in which shadow mode's choices count as served."""
+
+
 class Mode(StrEnum):
     """Whether decisions take effect."""
 

@@ -17,7 +17,7 @@ from extproc.replicas import Service, Source, Subset
 from extproc.replicas.faults import findings
 from extproc.replicas.fleet import Fleet
 from extproc.replicas.prefill import PoolRate
-from extproc.routing import Decision, Mode, Protocol, Reason, Strategy
+from extproc.routing import SHADOW, Decision, Mode, Protocol, Reason, Strategy
 from extproc.server.decision_log import Entry
 from extproc.server.question import (
     fingerprint_of,
@@ -28,9 +28,6 @@ from extproc.server.question import (
 )
 from extproc.server.router import Router, pool_name, problem_of, route_of
 from extproc.server.stats import Outcome, PoolStats
-
-SHADOW = "~shadow"
-"""Ending of the pool in which shadow mode's choices count as served."""
 
 SERVED = "~served"
 """Ending of a reservation's id where it was made because a replica of Envoy's choice served."""
@@ -169,6 +166,10 @@ class Exchange:
         """Take in what a response tells of the replicas' health."""
         if self._fleet is None:
             return
+        if event.address:
+            report = self._fleet.reported(event.address, event.headers)
+            if report is not None:
+                self._router.spawn(report)
         health = self._fleet.health
         health.ended(self._id)
         for address, fault in findings(event, () if self._shadowed else self._decision.ranked):
@@ -253,9 +254,9 @@ class Exchange:
             reason = Reason.NO_SUBSET if hinted else Reason.NO_REPLICAS
             total = self._found.total_tokens if self._found else 0
             return Decision((), reason, total_tokens=total)
-        fit = fleet.fit(candidates)
+        fit = fleet.fit(candidates, prompt.model if prompt else "")
         self._rate = self._router.rate(self._pool, self._settings)
-        policy = self._rate.applied(self._settings.policy)
+        policy = fleet.applied(self._rate.applied(self._settings.policy))
         self._decided_at = monotonic()
         if self._stats is not None:
             self._stats.prefill_rate = policy.prefill_rate

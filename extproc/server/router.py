@@ -129,7 +129,7 @@ class Router:
         """How a pool's replicas fare."""
         ejections = self.stats.pool(pool).ejections
         fleet = self._fleets.get(pool, lambda: Fleet(pool, self.store, ejections))
-        fleet.apply(settings.health, settings.checks)
+        fleet.apply(settings.health, settings.checks, settings.engines)
         return fleet
 
     def health(self, pool: str, addresses: Iterable[str]) -> Mapping[str, ReplicaHealth]:

@@ -11,9 +11,9 @@ from extproc.processing import DecisionDue, Refusal, Reply, Responded, Session, 
 from extproc.replicas.faults import Fault
 from extproc.replicas.health import Ejection, Fitness
 from extproc.replicas.observation import LEAST_PICKS
-from extproc.routing import Decision, Reason
+from extproc.routing import SHADOW, Decision, Reason
 from extproc.routing.prefill_rate import TOGETHER
-from extproc.server.exchange import SHADOW, Exchange
+from extproc.server.exchange import Exchange
 from extproc.server.router import Router
 from extproc.server.stats import Outcome
 from tests.server import messages
