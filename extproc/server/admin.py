@@ -1,17 +1,21 @@
 """The pages for people, probes and Prometheus."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 
 from extproc.affinity.store import AffinityStore, ReplicaState, StoreError
+from extproc.replicas.engine.report import Report
 from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus
 from extproc.server.dashboard.pages import Dashboard
 from extproc.server.metrics import Metrics
 from extproc.server.stats import OTHER, PoolStats, Stats
+from extproc.server.truth import Truth
 
 _SNAPSHOT_SECONDS = 1.0
 
@@ -26,6 +30,7 @@ class Admin:
         draining: Whether the process is about to end.
         sources: Pool to the state of its discovery source.
         health: The health of a pool's replicas.
+        engines: What the engines of a pool's replicas tell.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class Admin:
         draining: Callable[[], bool],
         sources: Callable[[], Mapping[str, SourceStatus]],
         health: Callable[[str, Iterable[str]], Mapping[str, ReplicaHealth]],
+        engines: Callable[[str], Mapping[str, Report]],
     ) -> None:
         self._store = store
         self._stats = stats
@@ -44,6 +50,8 @@ class Admin:
         self._draining = draining
         self._sources = sources
         self._health = health
+        self._engines = engines
+        self._truths: defaultdict[str, Truth] = defaultdict(Truth)  # by pool, as many as the stats
         self._dashboard = Dashboard(
             stats, status=store.status, replicas=self._all_replicas, draining=draining
         )
@@ -84,8 +92,9 @@ class Admin:
     async def _render_metrics(self, _request: web.Request) -> web.Response:
         states = {name: found for name, found in (await self._snapshots()).items() if found}
         health = {name: self._health(name, found) for name, found in states.items()}
+        engines = {name: self._engines(name) for name in states}
         return web.Response(
-            body=self._metrics.render(states, health),
+            body=self._metrics.render(states, health, engines),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
@@ -110,7 +119,9 @@ class Admin:
     def _replicas(self, pool: str, states: dict[str, ReplicaState] | None) -> Any:
         if states is None:
             return None
-        health = self._health(pool, states)
+        health, engines = self._health(pool, states), self._engines(pool)
+        counts = self._stats.pools[pool].replicas
+        truth = self._truths[pool].compare(counts, engines)
         return {
             address: {
                 "in_flight": state.in_flight,
@@ -118,6 +129,9 @@ class Admin:
                 "epoch": state.epoch,
                 "incarnation": state.incarnation,
                 **_health(health.get(address)),
+                "passed_over": counts[address].passed_over if address in counts else 0,
+                "engine": _engine(engines.get(address)),
+                "truth": truth.get(address),
             }
             for address, state in states.items()
         }
@@ -143,6 +157,12 @@ def _health(health: ReplicaHealth | None) -> dict[str, Any]:
     if health.ejection is not None:
         facts |= {"fault": health.ejection.fault.value, "strikes": health.ejection.strikes}
     return facts
+
+
+def _engine(report: Report | None) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    return {"error": report.error} if report.error else asdict(report)
 
 
 def _discovery(status: SourceStatus | None) -> dict[str, Any] | None:

@@ -161,6 +161,7 @@ class App:
             draining=lambda: self.draining,
             sources=self.router.discovery.statuses,
             health=self.router.health,
+            engines=self.router.engines,
         )
         runner = web.AppRunner(admin.app(), access_log=None)
         await runner.setup()

@@ -143,7 +143,8 @@ class Exchange:
         self._judge(event)
         ok = 0 < event.status < 400
         chosen = "" if self._shadowed or not self._decision.ranked else self._decision.ranked[0]
-        self._stats.outcomes[_outcome(event, chosen)] += 1
+        outcome = _outcome(event, chosen)
+        self._stats.outcomes[outcome] += 1
         if ok and event.address:
             self._stats.start_seconds.observe(monotonic() - self._decided_at)
         if event.address:
@@ -153,6 +154,10 @@ class Exchange:
             self._router.served_by_nobody(self._pool)
         if chosen:
             self._prefilled = ok and event.address == chosen
+            if self._prefilled:
+                self._stats.served(chosen, self._decision)
+            elif outcome is Outcome.ELSEWHERE:
+                self._stats.replica(chosen).passed_over += 1
             self._store.served(self._id, event.address, ok=ok)
             return
         if self._shadowed and self._decision.ranked:
@@ -190,6 +195,8 @@ class Exchange:
             session=self._session,
         )
         served = await self._reserve(reservation)
+        if served.ranked and self._stats is not None:
+            self._stats.served(address, served)
         if self._shadowed and self._decision.ranked and self._stats is not None:
             self._stats.shadow.compare(self._decision, served)
 

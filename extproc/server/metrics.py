@@ -1,6 +1,6 @@
 """Prometheus metrics: most are read from the router's counts when they are scraped."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 
@@ -11,23 +11,17 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from extproc import __version__
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
-from extproc.server.durations import SHORT, Buckets, Durations
-from extproc.server.stats import MAX_POOLS, PoolStats, Stats
-
-MAX_REPLICAS = 1000
-"""Replicas that get series of their own, over all pools."""
+from extproc.server.durations import SHORT, Durations
+from extproc.server.engine_metrics import EngineMetrics, PoolEngines
+from extproc.server.families import counter, durations, gauge
+from extproc.server.stats import MAX_POOLS, MAX_REPLICAS, PoolStats, Stats
 
 PoolStates = Mapping[str, Mapping[str, ReplicaState]]
 PoolHealth = Mapping[str, Mapping[str, ReplicaHealth]]
@@ -55,6 +49,7 @@ class Metrics:
             SHORT,
         )
         self._replicas = _Replicas()
+        self._engines = EngineMetrics(stats)
         for collector in (
             self.decision_seconds,
             stats.store_seconds,
@@ -62,47 +57,30 @@ class Metrics:
             _Store(status),
             _Sources(sources),
             self._replicas,
+            self._engines,
         ):
             self.registry.register(collector)
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    def render(self, pools: PoolStates, health: PoolHealth = MappingProxyType({})) -> bytes:
+    def render(
+        self,
+        pools: PoolStates,
+        health: PoolHealth = MappingProxyType({}),
+        engines: PoolEngines = MappingProxyType({}),
+    ) -> bytes:
         """The text format of Prometheus.
 
         Args:
             pools: Pool to replica to state, for the series of replicas.
             health: Pool to replica to health.
+            engines: Pool to replica to what its engine tells.
         """
         self._replicas.pools = pools
         self._replicas.health = health
+        self._engines.reports = engines
         return generate_latest(self.registry)
-
-
-def _counter(
-    name: str, text: str, labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], float]]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"prefix_extproc_{name}", text, labels=list(labels))
-    for values, number in rows:
-        family.add_metric(values, number)
-    return family
-
-
-def _gauge(
-    name: str, text: str, labels: Iterable[str], rows: Iterable[tuple[tuple[str, ...], float]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"prefix_extproc_{name}", text, labels=list(labels))
-    for values, number in rows:
-        family.add_metric(values, number)
-    return family
-
-
-def _durations(name: str, text: str, rows: Iterable[tuple[str, Buckets]]) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(f"prefix_extproc_{name}", text, labels=["pool"])
-    for pool, buckets in rows:
-        family.add_metric([pool], buckets.cumulative(), buckets.sum)
-    return family
 
 
 _BY_POOL: tuple[tuple[str, str, Callable[[PoolStats], float]], ...] = (
@@ -158,35 +136,35 @@ class _Router(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats, pools = self._stats, self._stats.pools
-        yield _gauge("info", "Version.", ["version"], [((__version__,), 1)])
-        yield _gauge("open_streams", "Requests open at this router.", [], [((), stats.open)])
-        yield _counter("streams", "Requests taken.", [], [((), stats.streams)])
-        yield _counter("refused", "Requests over `max_streams`.", [], [((), stats.refused)])
-        yield _counter(
+        yield gauge("info", "Version.", ["version"], [((__version__,), 1)])
+        yield gauge("open_streams", "Requests open at this router.", [], [((), stats.open)])
+        yield counter("streams", "Requests taken.", [], [((), stats.streams)])
+        yield counter("refused", "Requests over `max_streams`.", [], [((), stats.refused)])
+        yield counter(
             "decisions",
             "Decisions by reason.",
             ["pool", "reason"],
             [((name, key), n) for name, pool in pools.items() for key, n in pool.reasons.items()],
         )
-        yield _counter(
+        yield counter(
             "responses",
             "Responses by who served.",
             ["pool", "outcome"],
             [((name, key), n) for name, pool in pools.items() for key, n in pool.outcomes.items()],
         )
-        yield _counter(
+        yield counter(
             "rejected",
             "Requests that were refused, by reason.",
             ["pool", "reason"],
             [((name, key), n) for name, pool in pools.items() for key, n in pool.rejected.items()],
         )
-        yield _counter(
+        yield counter(
             "ejections",
             "Ejections of replicas that this router decided on, by fault.",
             ["pool", "fault"],
             [((name, key), n) for name, pool in pools.items() for key, n in pool.ejections.items()],
         )
-        yield _counter(
+        yield counter(
             "unreadable",
             "Requests without a (whole) readable prompt, by what was the matter.",
             ["pool", "problem"],
@@ -194,24 +172,24 @@ class _Router(Collector):
         )
         for name, text, read in _BY_POOL:
             rows = [((pool,), read(counts)) for pool, counts in pools.items()]
-            yield _counter(name, text, ["pool"], rows)
-        yield _durations(
+            yield counter(name, text, ["pool"], rows)
+        yield durations(
             "response_start_seconds",
             "Time from the decision to the start of a good response.",
             [(name, pool.start_seconds) for name, pool in pools.items()],
         )
-        yield _durations(
+        yield durations(
             "response_seconds",
             "Time from the decision to the end of a good response.",
             [(name, pool.response_seconds) for name, pool in pools.items()],
         )
-        yield _gauge(
+        yield gauge(
             "prefill_rate",
             "Tokens per second at which replicas prefill, as learned.",
             ["pool"],
             [((name,), pool.prefill_rate) for name, pool in pools.items()],
         )
-        for name, text, label, counter in (
+        for name, text, label, counts in (
             ("setting_errors", "Requests with a bad pool setting.", "key", stats.setting_errors),
             ("violations", "Messages against the protocol.", "what", stats.violations),
             ("errors", "Faults of this server.", "type", stats.errors),
@@ -222,7 +200,7 @@ class _Router(Collector):
                 stats.log_lines,
             ),
         ):
-            yield _counter(name, text, [label], [((key,), n) for key, n in counter.items()])
+            yield counter(name, text, [label], [((key,), n) for key, n in counts.items()])
 
 
 class _Store(Collector):
@@ -242,14 +220,14 @@ class _Store(Collector):
             ),
             ("entries", "Checkpoints in this process's memory.", status.entries),
         ):
-            yield _gauge(f"store_{name}", text, ["kind"], [((status.kind,), number)])
+            yield gauge(f"store_{name}", text, ["kind"], [((status.kind,), number)])
         for name, text, number in (
             ("fallbacks", "Decisions from memory because the store failed.", status.fallbacks),
             ("replayed", "Affinities written again after an outage.", status.replayed),
             ("reclaimed", "Reservations of dead routers taken back.", status.reclaimed),
         ):
-            yield _counter(f"store_{name}", text, ["kind"], [((status.kind,), number)])
-        yield _counter(
+            yield counter(f"store_{name}", text, ["kind"], [((status.kind,), number)])
+        yield counter(
             "store_failures",
             "Failed calls to the store.",
             ["kind", "failure"],
@@ -269,25 +247,25 @@ class _Sources(Collector):
             for pool, status in islice(self._sources().items(), MAX_POOLS)
         ]
         labels = ["pool", "source"]
-        yield _gauge(
+        yield gauge(
             "discovery_up",
             "Whether a discovery source answers.",
             labels,
             [(key, float(status.state is State.OK)) for key, status in found],
         )
-        yield _gauge(
+        yield gauge(
             "discovery_age_seconds",
             "Time since a discovery source's last answer.",
             labels,
             [(key, status.age_s) for key, status in found if status.age_s is not None],
         )
-        yield _gauge(
+        yield gauge(
             "discovery_replicas",
             "Replicas that a discovery source told last.",
             labels,
             [(key, len(status.endpoints)) for key, status in found],
         )
-        yield _counter(
+        yield counter(
             "discovery_failures",
             "Outages of a discovery source.",
             labels,
@@ -309,13 +287,13 @@ class _Replicas(Collector):
             for replica, state in replicas.items()
         ][:MAX_REPLICAS]
         labels = ["pool", "replica"]
-        yield _gauge(
+        yield gauge(
             "replica_in_flight",
             "Requests open at a replica, over all routers.",
             labels,
             [(key, state.in_flight) for key, state in rows],
         )
-        yield _gauge(
+        yield gauge(
             "replica_pending_tokens",
             "Reserved tokens that a replica has not prefilled yet.",
             labels,
@@ -326,7 +304,7 @@ class _Replicas(Collector):
             for pool, replicas in self.health.items()
             for replica, state in replicas.items()
         ][:MAX_REPLICAS]
-        yield _gauge(
+        yield gauge(
             "replica_weight",
             "Share of a full load that a replica is given: 0 while it is ejected.",
             labels,

@@ -15,6 +15,7 @@ from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
 from extproc.replicas import Observed, Source, Subset, hint_of, static
 from extproc.replicas.discovery import Discovery
+from extproc.replicas.engine.report import Report
 from extproc.replicas.fleet import Fleet
 from extproc.replicas.health import ReplicaHealth
 from extproc.replicas.prefill import PoolRate
@@ -136,6 +137,11 @@ class Router:
         """The health of a pool's replicas, for people to read."""
         fleet = self._fleets.find(pool)
         return fleet.states(addresses) if fleet else {}
+
+    def engines(self, pool: str) -> Mapping[str, Report]:
+        """What the engines of a pool's replicas tell."""
+        fleet = self._fleets.find(pool)
+        return fleet.engines.reports if fleet else {}
 
     async def close(self) -> None:
         """End what runs in the background."""

@@ -15,6 +15,9 @@ MAX_POOLS = 100
 OTHER = "other"
 """Where pools beyond ``MAX_POOLS`` are counted."""
 
+MAX_REPLICAS = 1000
+"""Replicas that get series of their own, over all pools."""
+
 _MAX_ROUTES = 50
 
 
@@ -66,6 +69,21 @@ class ShadowStats:
 
 
 @dataclass(slots=True)
+class ReplicaStats:
+    """What was predicted of one replica, in estimated tokens.
+
+    Attributes:
+        total: Of prompts that it served.
+        matched: Of these, predicted to be in its cache.
+        passed_over: Choices of it that Envoy did not follow.
+    """
+
+    total: int = 0
+    matched: int = 0
+    passed_over: int = 0
+
+
+@dataclass(slots=True)
 class PoolStats:
     """Counts of one pool since start.
 
@@ -87,6 +105,7 @@ class PoolStats:
         settings: The settings of the last request.
         routes: The settings of each route's last request, of the first routes that came.
         source: Where the last request's candidates came from.
+        replicas: By address, at most ``MAX_REPLICAS``.
     """
 
     reasons: Counter[Reason] = field(default_factory=Counter)
@@ -105,6 +124,22 @@ class PoolStats:
     settings: PoolSettings = field(default_factory=PoolSettings)
     routes: dict[str, PoolSettings] = field(default_factory=dict)
     source: str = ""
+    replicas: dict[str, ReplicaStats] = field(default_factory=dict)
+
+    def replica(self, address: str) -> ReplicaStats:
+        """The counts of a replica; those of too many go nowhere."""
+        found = self.replicas.get(address)
+        if found is None:
+            found = ReplicaStats()
+            if len(self.replicas) < MAX_REPLICAS:
+                self.replicas[address] = found
+        return found
+
+    def served(self, address: str, decision: Decision) -> None:
+        """Count a prompt that a replica took in, by what was known of that replica."""
+        replica = self.replica(address)
+        replica.total += decision.total_tokens
+        replica.matched += decision.matched_tokens
 
     def asked(self, route: str, settings: PoolSettings) -> None:
         """Note the settings that a request of a route came with."""

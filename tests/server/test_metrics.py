@@ -8,12 +8,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from extproc.affinity.store import ReplicaState, StoreStatus
 from extproc.prompt.model import Unreadable
 from extproc.replicas.endpoint import Endpoint
+from extproc.replicas.engine.report import Report
 from extproc.replicas.faults import Fault
 from extproc.replicas.health import Ejection, Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus, State
 from extproc.routing import Reason
-from extproc.server.metrics import MAX_REPLICAS, Metrics
-from extproc.server.stats import Outcome, Stats
+from extproc.server.metrics import Metrics
+from extproc.server.stats import MAX_REPLICAS, Outcome, Stats
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 STATUS = StoreStatus("redis", failures={"timeout": 3}, breaker="open", shared=False, entries=7)
@@ -28,6 +29,7 @@ def busy_stats() -> Stats:
     pool.outcomes[Outcome.FIRST] += 1
     pool.ejections[Fault.HANG] += 1
     pool.rejected[Reason.NO_SUBSET] += 1
+    pool.replica("10.0.0.1:80").passed_over += 1
     pool.problems[Unreadable.NOT_UTF8] += 1
     stats.setting_errors["x-prefix-ttl"] += 1
     stats.violations["headers repeated"] += 1
@@ -42,6 +44,7 @@ def rendered() -> dict[str, tuple[str, set[str]]]:
     text = metrics.render(
         {"llm": {"10.0.0.1:80": ReplicaState()}},
         {"llm": {"10.0.0.1:80": ReplicaHealth(Fitness.WARMING, 500, None)}},
+        {"llm": {"10.0.0.1:80": Report("vllm", hit_tokens=3)}},
     )
     found = {}
     for family in text_string_to_metric_families(text.decode()):
