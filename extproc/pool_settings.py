@@ -305,6 +305,20 @@ class PoolSettings(BaseModel):
         le=60,
         description="Time between two such looks at a replica, by one of all routers.",
     )
+    kv_events_port: int = Field(
+        default=0,
+        ge=0,
+        le=65_535,
+        description="Port at which each replica's engine publishes its KV cache events (vLLM's "
+        "`--kv-events-config`); needs the extra `kv-events`, see docs/engines.md. 0: not followed.",
+    )
+    kv_events_replay_port: int = Field(
+        default=0,
+        ge=0,
+        le=65_535,
+        description="Port at which missed events can be had again (its `replay_endpoint`). "
+        "0: none.",
+    )
     inspect_window: Size | None = Field(
         default=None,
         ge=1024,
@@ -341,7 +355,14 @@ class PoolSettings(BaseModel):
     def engines(self) -> EnginePolicy:
         """How the replicas' engines are asked."""
         shadow = self.mode is Mode.SHADOW
-        return EnginePolicy(self.metrics, self.metrics_interval, self.decode_weight, shadow)
+        return EnginePolicy(
+            self.metrics,
+            self.metrics_interval,
+            self.decode_weight,
+            shadow,
+            self.kv_events_port,
+            self.kv_events_replay_port,
+        )
 
 
 KEYS = {PREFIX + name.replace("_", "-"): name for name in PoolSettings.model_fields}

@@ -51,6 +51,8 @@ def test_every_key_is_read() -> None:
         "x-prefix-health-interval": "10",
         "x-prefix-metrics": "/metrics",
         "x-prefix-metrics-interval": "5s",
+        "x-prefix-kv-events-port": "5557",
+        "x-prefix-kv-events-replay-port": "5558",
         "x-prefix-inspect-window": "64KiB",
     }
     assert given_values.keys() == KEYS.keys()
@@ -89,9 +91,11 @@ def test_every_key_is_read() -> None:
         health_interval=10,
         metrics="/metrics",
         metrics_interval=5,
+        kv_events_port=5557,
+        kv_events_replay_port=5558,
         inspect_window=65_536,
     )
-    assert found.engines == EnginePolicy("/metrics", 5, 100, shadow=True)
+    assert found.engines == EnginePolicy("/metrics", 5, 100, True, 5557, 5558)
     assert found.health == HealthPolicy(3, 20, 60, 120)
     assert found.checks == CheckPolicy("/health", 10)
     assert found.policy == Policy(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
@@ -54,6 +54,13 @@ class View(Protocol):
         """The standings of candidates that do not stand full, for a request to a model."""
 
 
+class Work(Protocol):
+    """Something that runs in the background."""
+
+    async def close(self) -> None:
+        """End it."""
+
+
 class CheckPolicy(NamedTuple):
     """Active checks: the path that is asked for (empty for none), and how often in seconds."""
 
@@ -95,6 +102,7 @@ class Fleet:
         self._checks: Checks | None = None
         self._engine_policy = EnginePolicy()
         self._polling: Polling | None = None
+        self._subscriptions: Work | None = None
         self._reported: dict[str, float] = {}  # replica to when its load report was taken in
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -134,6 +142,16 @@ class Fleet:
                 interval_s=policy.interval_s,
             )
             self._polling.start()
+        self._end(self._subscriptions)
+        self._subscriptions = None
+        if policy.events_port:
+            self._subscriptions = subscriptions(
+                pool,
+                self._follower,
+                self.health.candidates,
+                lambda address: self._store.elected(pool, f"engine/{address}"),
+                policy,
+            )
 
     def fit(self, candidates: Candidates, model: str = "") -> Fit:
         """Who of the candidates may be chosen for a request to a model, and how they stand."""
@@ -175,10 +193,39 @@ class Fleet:
         """End what runs in the background."""
         self._end(self._checks)
         self._end(self._polling)
+        self._end(self._subscriptions)
         await asyncio.gather(*self._ending)
 
-    def _end(self, work: Checks | Polling | None) -> None:
+    def _end(self, work: Work | None) -> None:
         if work is not None:
             task = asyncio.get_running_loop().create_task(work.close())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
+
+
+def subscriptions(
+    pool: str,
+    follower: Follower,
+    candidates: Callable[[], Sequence[str]],
+    elected: Callable[[str], bool],
+    policy: EnginePolicy,
+) -> Work | None:
+    """Follow cache events; nothing where the packages for that are not installed."""
+    try:
+        from extproc.replicas.engine.subscription import (  # noqa: PLC0415  # an extra
+            Subscriptions,
+        )
+    except ImportError:
+        _log.warning(
+            "KV events cannot be read",
+            pool=pool,
+            key="x-prefix-kv-events-port",
+            value=policy.events_port,
+            cure="pip install 'prefix-extproc[kv-events]' brings what it needs",
+        )
+        return None
+    made = Subscriptions(
+        follower, candidates, elected, port=policy.events_port, replay_port=policy.replay_port
+    )
+    made.start()
+    return made

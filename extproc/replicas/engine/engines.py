@@ -25,12 +25,16 @@ class EnginePolicy(NamedTuple):
         interval_s: Seconds from one look to the next.
         decode_tokens: Cost of one request in flight, in queued tokens.
         shadow: Whether the pool has a second ledger, of shadow mode.
+        events_port: Of their cache events; 0 for not following them.
+        replay_port: Where missed events can be had again; 0 for nowhere.
     """
 
     path: str = ""
     interval_s: int = 2
     decode_tokens: int = 64
     shadow: bool = False
+    events_port: int = 0
+    replay_port: int = 0
 
 
 class Engines:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from extproc.affinity.store import ReplicaState, StoreError
@@ -29,13 +30,16 @@ class EngineStore(Protocol):
 class _Engine:
     """One replica's engine as this router follows it."""
 
-    __slots__ = ("cleared", "process", "progress", "told")
+    __slots__ = ("block_tokens", "cleared", "events", "process", "progress", "removed", "told")
 
     def __init__(self) -> None:
         self.progress = Progress()
         self.process = ""
         self.cleared = ""
         self.told: dict[str, str] = {}  # ledger to incarnation
+        self.events = 0
+        self.removed = 0
+        self.block_tokens = 0
 
 
 class Follower:
@@ -105,13 +109,33 @@ class Follower:
                 engine.process = f"seen {self._now():.2f}"
             self._tell(address, engine, member)
         engine.progress.look(state, self._clock())
-        self._post(address, engine.progress.report(ours), ttl_s)
+        report = replace(
+            engine.progress.report(ours),
+            events=engine.events,
+            evicted_tokens=engine.removed * engine.block_tokens,
+        )
+        self._post(address, report, ttl_s)
 
     def cleared(self, address: str) -> None:
         """Void a replica's affinity: its engine forgot everything."""
         engine = self._engines.setdefault(address, _Engine())
+        self._tell(address, engine, None)  # or the first one told would void nothing
         engine.cleared = f"{self._now():.3f}"
         self._tell(address, engine, None)
+
+    def events(self, address: str, count: int, removed: int, block_tokens: int) -> None:
+        """Take in events of an engine's cache.
+
+        Args:
+            address: Whose engine.
+            count: How many there are.
+            removed: Blocks that were evicted.
+            block_tokens: Tokens of a block; 0 where not told.
+        """
+        engine = self._engines.setdefault(address, _Engine())
+        engine.events += count
+        engine.removed += removed
+        engine.block_tokens = block_tokens or engine.block_tokens
 
     def failed(self, address: str, error: str, ttl_s: int) -> None:
         """Take in that an engine could not be asked."""
