@@ -1,6 +1,7 @@
 """Real vLLM servers as replicas: one CPU core each, and a model made on the spot."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -37,9 +38,13 @@ class Server(Part):
 
     Attributes:
         address: ``127.0.0.1:port``.
+        events_port: Where it publishes its cache's events; 0 where it does not.
+        replay_port: Where missed ones can be had again.
     """
 
     address: str
+    events_port: int = 0
+    replay_port: int = 0
 
     async def stop(self, grace_s: float = STOP_S) -> None:
         """Stop it, and the worker processes that it may have left."""
@@ -55,6 +60,8 @@ async def vllm_servers(
     python: Path = DEFAULT_PYTHON,
     start_s: float = START_S,
     arguments: Sequence[str] = (),
+    *,
+    events: bool = False,
 ) -> AsyncIterator[list[Server]]:
     """Run vLLM servers while the context lasts.
 
@@ -65,6 +72,7 @@ async def vllm_servers(
             own, since it pins hundreds of packages.
         start_s: Seconds that each has to start, all at once.
         arguments: Added to each server's command line.
+        events: Whether they publish their caches' events, and may be told to clear their caches.
 
     Yields:
         The servers, which can be restarted.
@@ -80,18 +88,21 @@ async def vllm_servers(
     model = await asyncio.to_thread(write_model, folder / "model")
     cores = sorted(os.sched_getaffinity(0))
     ports = PortPool()
+    mode = {"VLLM_SERVER_DEV_MODE": "1"} if events else {}
     async with aiohttp.ClientSession() as http:
         servers = []
         for number in range(count):
             address = f"127.0.0.1:{ports.take()}"
+            own = (ports.take(), ports.take()) if events else (0, 0)
             server = Server(
                 f"vllm-{number}",
-                [str(python), *_arguments(model, address), *arguments],
+                [str(python), *_arguments(model, address), *_publishing(*own), *arguments],
                 log=folder / f"vllm-{number}.log",
                 ready=_answers(http, address),
-                environment=os.environ | _environment(cores[number % len(cores)]),
+                environment=os.environ | _environment(cores[number % len(cores)]) | mode,
             )
             server.address = address
+            server.events_port, server.replay_port = own
             servers.append(server)
         try:
             await _start_all(servers, start_s)
@@ -116,6 +127,19 @@ def _arguments(model: Path, address: str) -> list[str]:
         *("--enable-prefix-caching", "--enable-prompt-tokens-details"),
         *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
     ]
+
+
+def _publishing(port: int, replay_port: int) -> list[str]:
+    if not port:
+        return []
+    config = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": f"tcp://*:{port}",  # vLLM binds wildcards, and connects to the rest
+        "replay_endpoint": f"tcp://127.0.0.1:{replay_port}",
+        "topic": "kv-events",
+    }
+    return ["--kv-events-config", json.dumps(config)]
 
 
 def _environment(core: int) -> dict[str, str]:

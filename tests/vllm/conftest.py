@@ -4,7 +4,7 @@ import json
 import os
 import random
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ PYTHON = "VLLM_PYTHON"
 """Names the interpreter that can import vLLM."""
 
 SERVERS_START_S = 1800.0
+METRICS = {"x-prefix-metrics": "/metrics", "x-prefix-metrics-interval": "1s"}
 ROWS = pytest.StashKey[list[Row]]()
 
 
@@ -37,12 +38,14 @@ class Pool:
         replicas: Their addresses.
         tools: ``x-prefix-tools``.
         bytes_per_token: ``x-prefix-bytes-per-token``: what its prompts were measured to have.
+        more: Further settings.
     """
 
     name: str
     replicas: list[str]
     tools: ToolsPlace
     bytes_per_token: float
+    more: Mapping[str, str] = field(default_factory=dict)
 
     def listener(self) -> ListenerConfig:
         metadata = {
@@ -51,6 +54,7 @@ class Pool:
             "x-prefix-tools": self.tools.value,
             "x-prefix-bytes-per-token": f"{self.bytes_per_token:.3f}",
             "x-prefix-ttl": "6h",
+            **self.more,
         }
         return ListenerConfig(
             self.name, metadata=metadata, message_timeout_s=30.0, response_headers=FACTS
@@ -188,18 +192,23 @@ async def stage(
     folder = tmp_path_factory.mktemp("vllm")
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as http,
-        vllm_servers(2, folder, python, start_s=SERVERS_START_S) as servers,
+        vllm_servers(2, folder, python, SERVERS_START_S, events=True) as servers,
     ):
         addresses = [server.address for server in servers]
         rng = random.Random("ratio")
         with_tools = await measured_bytes_per_token(http, addresses[0], agent(rng))
         of_text = await measured_bytes_per_token(http, addresses[0], agent(rng, tools=0))
+        events = METRICS | {
+            "x-prefix-kv-events-port": str(servers[0].events_port),
+            "x-prefix-kv-events-replay-port": str(servers[0].replay_port),
+        }
         pools = [
             Pool("tools", addresses, ToolsPlace.AFTER_SYSTEM, with_tools),
             Pool("text", addresses, ToolsPlace.AFTER_SYSTEM, of_text),
             Pool("after_system", addresses[:1], ToolsPlace.AFTER_SYSTEM, with_tools),
             Pool("first", addresses[:1], ToolsPlace.FIRST, with_tools),
-            Pool("restarted", addresses[1:], ToolsPlace.AFTER_SYSTEM, with_tools),
+            Pool("restarted", addresses[1:], ToolsPlace.AFTER_SYSTEM, with_tools, METRICS),
+            Pool("cleared", addresses[:1], ToolsPlace.AFTER_SYSTEM, with_tools, events),
         ]
         stack = LocalStack(
             [pool.listener() for pool in pools],
