@@ -151,6 +151,7 @@ class Health:
         self._notices: Mapping[str, str] = {}
         self._addresses: tuple[str, ...] = ()
         self._next_look_s = 0.0
+        self._young_until_s = _NEVER
 
     def fit(self, addresses: tuple[str, ...]) -> Fit:
         """Who of the candidates may be chosen. Never empties the list.
@@ -291,7 +292,10 @@ class Health:
             if record.seen_s < lately_s:
                 new.append(address)
             record.seen_s = now_s
-        if len(new) < len(addresses) and self.policy.slow_start_s:
+        if len(new) == len(addresses):
+            self._young_until_s = now_s + self.policy.slow_start_s
+        # Who is found one by one after that, as by observation, is no colder than the first.
+        elif now_s >= self._young_until_s and self.policy.slow_start_s:
             for address in new:
                 self._warming[address] = now_s
         self._forget(now_s, lately_s)

@@ -155,7 +155,15 @@ def test_an_answer_to_a_later_request_ends_an_ejection(health: Health, times: Ti
     assert health.fit(POOL) == (POOL, {A: Standing(100)})
 
 
+def grown_up(health: Health, times: Times) -> None:
+    """A pool that has been in use for longer than its replicas warm up."""
+    for _ in range(POLICY.slow_start_s):
+        times.now_s += 1
+        health.fit(POOL)
+
+
 def test_new_replicas_warm_up(health: Health, times: Times) -> None:
+    grown_up(health, times)
     assert weights(health, (*POOL, "10.0.0.9:80")) == {"10.0.0.9:80": Standing(100)}
     times.now_s += 12
     assert weights(health, (*POOL, "10.0.0.9:80")) == {"10.0.0.9:80": Standing(400)}
@@ -165,6 +173,18 @@ def test_a_pool_that_is_new_or_was_idle_does_not(health: Health, times: Times) -
     assert weights(health) == {}
     times.now_s += 10_000
     assert weights(health) == {}
+
+
+def test_who_is_found_one_by_one_is_no_colder_than_the_first(times: Times) -> None:
+    health = times.health()
+    found: tuple[str, ...] = ()
+    for address in POOL:
+        found = (*found, address)
+        assert weights(health, found) == {}
+        times.now_s += 7
+    times.now_s += 2
+    health.fit(found)
+    assert weights(health, (*found, "10.0.0.9:80")) == {"10.0.0.9:80": Standing(100)}
 
 
 def test_a_router_that_starts_hears_of_ejections(health: Health, times: Times) -> None:
