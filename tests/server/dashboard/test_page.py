@@ -1,11 +1,14 @@
 """The dashboard in a real browser."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from extproc.replicas.engine.engines import TOPIC
+from extproc.replicas.engine.report import Report
 from tests.server.conftest import Serve
 from tests.server.dashboard.browser import CHROMIUM, Browser
 from tests.server.messages import chat, request_body, request_headers
@@ -14,6 +17,7 @@ from tests.server.test_stream import end, exchange
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 READY = "document.body !== null && document.body.dataset.ready === 'yes'"
+REPLICAS = "document.querySelectorAll('#replicas tbody tr')"
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 
 
@@ -45,7 +49,7 @@ async def test_the_page_shows_pools_and_replicas(serve: Serve, browser: Browser)
     assert await browser.run("document.getElementById('empty').hidden") is False
     calls = [await request(served), await request(served)]
 
-    await browser.until("document.querySelectorAll('#replicas tbody tr').length === 3")
+    await browser.until(REPLICAS + ".length === 3")
 
     text = await browser.run("document.getElementById('pool').innerText")
     for part in ("10.0.0.2:80", "healthy", "matched", "x-prefix-prefill-rate", "100.0 %"):
@@ -53,6 +57,28 @@ async def test_the_page_shows_pools_and_replicas(serve: Serve, browser: Browser)
     assert browser.complaints == []
     for call in calls:
         await end(call)
+
+
+@needs_chromium
+async def test_predictions_stand_beside_what_engines_count(serve: Serve, browser: Browser) -> None:
+    served = await serve()
+    counted = Report("vllm", kv_permille=125, queried_tokens=1000, hit_tokens=400)
+
+    def tell(report: Report) -> None:
+        served.app.router.store.post("llm", TOPIC + "10.0.0.1:80", report.text(), ttl_s=600)
+
+    await end(await request(served))
+    tell(counted)
+    await browser.open(served.pages + "/")
+    await browser.until(REPLICAS + ".length === 3")
+    await browser.until(REPLICAS + "[0].innerText.includes('12.5 %')")
+    text = await browser.run(REPLICAS + "[0].innerText")
+    assert text.count("%") == 2, "share and KV use; the meter begins now"
+
+    tell(replace(counted, queried_tokens=2000, hit_tokens=1100))
+
+    await browser.until(REPLICAS + "[0].innerText.includes(', 70.0 %')")
+    assert browser.complaints == []
 
 
 @needs_chromium

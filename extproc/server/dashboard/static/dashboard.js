@@ -116,6 +116,11 @@ function health(replica) {
   return element("span", words.join(", "), HEALTH[replica.health]);
 }
 
+// Of the same time: the hit rate that the router predicted, and the one that the engine counted.
+function truth(both) {
+  return both ? `${percent(both.predicted_rate)}, ${percent(both.engine_rate)}` : "–";
+}
+
 function epoch(seconds) {
   return seconds ? new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") : "–";
 }
@@ -127,13 +132,16 @@ function showReplicas(replicas) {
   table(
     $("replicas"),
     [["replica", "name"], ["in flight", "number"], ["pending tokens", "number"],
-      ["share", "number"], ["KV in use", "number"], ["health", "value"], ["epoch (UTC)", "name"]],
+      ["share", "number"], ["not followed", "number"], ["KV in use", "number"],
+      ["predicted, counted", "number"], ["health", "value"], ["epoch (UTC)", "name"]],
     rows.map((each) => [
       each.address,
       withBar(count(each.in_flight), each.in_flight / busiest),
       withBar(count(each.pending_tokens), each.pending_tokens / longest),
       withBar(percent(each.share), each.share),
-      percent(each.kv_use),
+      count(each.passed_over),
+      percent(each.engine?.queried_tokens ? each.engine.kv_permille / 1000 : null),
+      truth(each.truth),
       health(each),
       epoch(each.epoch),
     ]),
