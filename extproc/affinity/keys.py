@@ -2,6 +2,12 @@
 
 from urllib.parse import quote
 
+LAYOUT = 1
+"""Of what is behind the keys: raised when a script would misread what an older one wrote.
+
+Routers of two layouts share nothing, as during a rolling upgrade, instead of misleading each other.
+"""
+
 
 class PoolKeys:
     """Key names of one pool.
@@ -10,7 +16,7 @@ class PoolKeys:
     """
 
     def __init__(self, pool: str) -> None:
-        base = b"prefix-extproc:{" + quote(pool, safe="").encode() + b"}:"
+        base = f"prefix-extproc:{LAYOUT}:{{{quote(pool, safe='')}}}:".encode()
         self.state = base + b"state"
         self.members = base + b"members"
         self.uses = base + b"uses"

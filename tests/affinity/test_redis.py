@@ -106,7 +106,7 @@ async def test_every_key_ends_and_shares_the_hash_tag(shared_valkey: Valkey, poo
         assert len(keys) >= 8
         for key in keys:
             assert await store._link.client.ttl(key) > 0, key
-            assert key.startswith(b"prefix-extproc:{pool-")
+            assert key.startswith(b"prefix-extproc:1:{pool-")
 
 
 async def test_a_start_leaves_nothing_for_the_first_request_to_wait_for(valkey: Valkey) -> None:
