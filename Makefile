@@ -26,6 +26,10 @@ demo: $(VENV)/.installed ## Envoy, two routers and seven simulated replicas: com
 test: $(VENV)/.installed ## All tests, on the real Envoy and Valkey.
 	$(VENV)/bin/python -m pytest $(ARGS)
 
+.PHONY: test-faults
+test-faults: $(VENV)/.installed ## Faults under traffic, at length: 15 minutes.
+	$(VENV)/bin/python -m pytest tests/faults --drill-rate 50 --drill-seconds 8 $(ARGS)
+
 .PHONY: test-packages
 test-packages: $(VENV)/.installed ## The wheel in empty environments, on every Python that is here.
 	$(VENV)/bin/python -m pytest -m packages tests/packaging $(ARGS)

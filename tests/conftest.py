@@ -7,6 +7,14 @@ import pytest
 from tests.valkey import Valkey
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("drills", "faults under traffic (tests/faults)")
+    group.addoption("--drill-rate", type=float, default=20.0, help="requests per second")
+    group.addoption(
+        "--drill-seconds", type=float, default=1.0, help="before, during and after a fault, each"
+    )
+
+
 @pytest.fixture(scope="session")
 def shared_valkey() -> Iterator[Valkey]:
     """One server for all tests that do not harm it."""

@@ -5,65 +5,20 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from enum import Enum, auto
 
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from extproc.lab.envoy_config import ListenerConfig
 from extproc.lab.stack import LocalStack
 from tests.envoy.conftest import get_json
+from tests.moody import Mood, MoodyReplica
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMIT_S = 60.0
 """For a machine that is busy with other things."""
-
-
-class Mood(Enum):
-    WELL = auto()
-    ERRORS = auto()
-    SILENT = auto()
-
-
-class Replica:
-    """A replica of the test's own, whose mood and life the test decides on."""
-
-    def __init__(self) -> None:
-        self.mood = Mood.WELL
-        self.hits: Counter[str] = Counter()  # by pool
-        self.port = 0
-        self._runner: web.AppRunner | None = None
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        app = web.Application(client_max_size=2**24)
-        app.router.add_get("/health", self._health)
-        app.router.add_post("/{path:.*}", self._answer)
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=0.05
-        )
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def kill(self) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
-
-    async def _health(self, _request: web.Request) -> web.Response:
-        return web.Response(status=200 if self.mood is Mood.WELL else 500)
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        self.hits[request.headers["x-pool"]] += 1
-        if self.mood is Mood.SILENT:
-            await asyncio.sleep(LIMIT_S)
-        return web.Response(status=200 if self.mood is Mood.WELL else 500)
 
 
 POOLS: dict[str, dict[str, str]] = {
@@ -80,7 +35,7 @@ POOLS: dict[str, dict[str, str]] = {
 
 
 class World:
-    def __init__(self, stack: LocalStack, replicas: list[Replica]) -> None:
+    def __init__(self, stack: LocalStack, replicas: list[MoodyReplica]) -> None:
         self.stack = stack
         self.replicas = replicas
 
@@ -111,7 +66,7 @@ class World:
             for page in pages
         ]
 
-    async def hear(self, pool: str, replica: Replica, *states: str) -> None:
+    async def hear(self, pool: str, replica: MoodyReplica, *states: str) -> None:
         """Wait until all routers say so of a replica's health."""
 
         async def heard() -> bool:
@@ -132,7 +87,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[World]:
-    replicas = [Replica() for _ in range(4)]
+    replicas = [MoodyReplica() for _ in range(4)]
     for replica in replicas:
         await replica.start()
     addresses = [replica.address for replica in replicas]
