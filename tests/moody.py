@@ -38,7 +38,7 @@ class MoodyReplica:
     """A model server on a port of its own, which it keeps when it is killed and started again.
 
     Attributes:
-        mood: Of what comes next.
+        mood: Of what comes next; a request may bring its own in the header ``x-mood``.
         hits: Requests that came, by the header ``x-pool``.
     """
 
@@ -86,6 +86,8 @@ class MoodyReplica:
         self.hits[request.headers.get("x-pool", "")] += 1
         digest = hashlib.sha256(await request.read()).hexdigest()
         mood, changed = self._mood, self._changed
+        if "x-mood" in request.headers:
+            mood = Mood[request.headers["x-mood"]]
         if mood is Mood.SILENT:
             await changed.wait()
         if mood in (Mood.RESET, Mood.GARBAGE):

@@ -172,16 +172,17 @@ class PortPool:
         self._given: set[int] = set()
         self._random = random.SystemRandom()
 
-    def take(self) -> int:
-        """A free port.
+    def take(self, row: int = 1) -> int:
+        """A free port: the first of so many free ones in a row.
 
         Raises:
             StackError: If none was found.
         """
         for _ in range(1000):
             port = self._random.choice(self._range)
-            if port not in self._given and _is_free(port):
-                self._given.add(port)
+            ports = range(port, port + row)
+            if self._given.isdisjoint(ports) and all(map(_is_free, ports)):
+                self._given.update(ports)
                 return port
         raise StackError(f"no free port from {self._range.start} to {self._range.stop - 1}")
 

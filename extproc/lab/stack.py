@@ -52,12 +52,22 @@ class Router(Part):
     """A router's process.
 
     Attributes:
-        address: ``ip:port`` of its gRPC service.
-        admin: URL of its admin interface.
+        addresses: ``ip:port`` of its gRPC service, of each worker.
+        admins: URL of its admin interface, of each worker.
     """
 
-    address: str
-    admin: str
+    addresses: list[str]
+    admins: list[str]
+
+    @property
+    def address(self) -> str:
+        """``ip:port`` of its gRPC service; with several workers, of the first."""
+        return self.addresses[0]
+
+    @property
+    def admin(self) -> str:
+        """URL of its admin interface; with several workers, of the first."""
+        return self.admins[0]
 
 
 class LocalStack:
@@ -79,6 +89,7 @@ class LocalStack:
     Args:
         listeners: What Envoy listens with; one Envoy has them all.
         routers: How many routers.
+        workers: Of each router.
         replicas: How many simulated replicas to start.
         addresses: Model servers that run already, instead of simulated replicas.
         replica_options: For the simulated replicas.
@@ -95,6 +106,7 @@ class LocalStack:
         listeners: Sequence[ListenerConfig],
         *,
         routers: int = 1,
+        workers: int = 1,
         replicas: int = 3,
         addresses: Sequence[str] = (),
         replica_options: ReplicaOptions = ReplicaOptions(),
@@ -117,7 +129,7 @@ class LocalStack:
         self.replica_processes: list[Part] = []
         self.replicas = list(addresses) or self._make_replicas(replicas, replica_options)
         self.routers = [
-            self._make_router(number, router_arguments, environment or {})
+            self._make_router(number, workers, router_arguments, environment or {})
             for number in range(routers)
         ]
         self._listener_ports = {config.name: self._ports.take() for config in listeners}
@@ -223,22 +235,21 @@ class LocalStack:
         return addresses
 
     def _make_router(
-        self, number: int, arguments: Sequence[str], environment: Mapping[str, str]
+        self, number: int, workers: int, arguments: Sequence[str], environment: Mapping[str, str]
     ) -> Router:
-        address = f"{LOOPBACK}:{self._ports.take()}"
-        admin = f"{LOOPBACK}:{self._ports.take()}"
+        listen, admin = self._ports.take(workers), self._ports.take(workers)
         argv = [sys.executable, *ROUTER_COMMAND]
-        argv += ["--listen", address, "--admin", admin, "--store", self._store_of(number)]
-        argv += ["--workers", "1", *arguments]
+        argv += ["--listen", f"{LOOPBACK}:{listen}", "--admin", f"{LOOPBACK}:{admin}"]
+        argv += ["--store", self._store_of(number), "--workers", str(workers), *arguments]
         router = Router(
             f"router-{number}",
             argv,
             log=self.folder / f"router-{number}.log",
-            ready=answers(f"http://{admin}/readyz"),
+            ready=answers(f"http://{LOOPBACK}:{admin}/readyz"),
             environment={**os.environ, **environment},
         )
-        router.address = address
-        router.admin = f"http://{admin}"
+        router.addresses = [f"{LOOPBACK}:{listen + worker}" for worker in range(workers)]
+        router.admins = [f"http://{LOOPBACK}:{admin + worker}" for worker in range(workers)]
         return router
 
     def _store_of(self, _number: int) -> str:
@@ -255,7 +266,7 @@ class LocalStack:
         config = bootstrap(
             {self._listener_ports[listener.name]: listener for listener in self._listeners},
             admin_port=self._envoy_admin_port,
-            routers=[router.address for router in self.routers],
+            routers=[address for router in self.routers for address in router.addresses],
             replicas=self.replicas,
         )
         self._envoy_config.write_text(to_json(config))

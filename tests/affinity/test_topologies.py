@@ -1,12 +1,7 @@
 """Sentinel, Cluster, TLS and ACL users, each on real servers."""
 
-import asyncio
 import contextlib
-import shlex
-import shutil
-import ssl
-import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +11,8 @@ from redis.asyncio import Redis
 from extproc.affinity import RedisStore, StoreError, StoreUrlError, connect, redact
 from extproc.routing import Reason
 from tests.affinity.test_redis import reservation
-from tests.valkey import Valkey, free_port
+from tests.topologies import HAS_TLS, cluster, sentinel, tls_server
+from tests.valkey import Valkey
 
 
 @contextlib.asynccontextmanager
@@ -47,62 +43,15 @@ async def works(url: str) -> None:
         assert {each.in_flight for each in (await second.snapshot("pool")).values()} == {0}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[list[Valkey]]:
-    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port"]
-    nodes = [Valkey(*options, str(free_port())) for _ in range(3)]
-    for node in nodes:
-        node.start()
-    yield nodes
-    for node in nodes:
-        node.remove()
-
-
-async def make_cluster(nodes: list[Valkey]) -> None:
-    clients: list[Any] = [Redis(host="127.0.0.1", port=node.port) for node in nodes]
-    bounds = [0, 5461, 10923, 16384]
-    try:
-        for number, client in enumerate(clients):
-            with contextlib.suppress(Exception):  # already made by an earlier test
-                await client.execute_command(
-                    "CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1
-                )
-            await client.execute_command(
-                "CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].option("--cluster-port")
-            )
-        async with asyncio.timeout(30):
-            for client in clients:
-                while "cluster_state:ok" not in str(
-                    await client.execute_command("CLUSTER", "INFO")
-                ).replace("'cluster_state': 'ok'", "cluster_state:ok"):
-                    await asyncio.sleep(0.1)
-    finally:
-        for client in clients:
-            await client.aclose()
-
-
-async def test_cluster(cluster: list[Valkey]) -> None:
-    await make_cluster(cluster)
-    hosts = ",".join(f"127.0.0.1:{node.port}" for node in cluster)
-    await works(f"redis+cluster://{hosts}")
+async def test_cluster() -> None:
+    async with cluster() as nodes:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+        await works(f"redis+cluster://{hosts}")
 
 
 async def test_sentinel(tmp_path: Path) -> None:
-    master = Valkey("--requirepass", "s3cret pass")
-    master.start()
-    config = tmp_path / "sentinel.conf"
-    config.write_text(
-        f"sentinel monitor kv 127.0.0.1 {master.port} 1\nsentinel auth-pass kv 's3cret pass'\n"
-    )
-    sentinel = Valkey()
-    sentinel.configuration = str(config)
-    sentinel.start()
-    try:
-        url = f"redis+sentinel://:s3cret%20pass@127.0.0.1:{sentinel.port}/kv/0"
-        await works(url)
-    finally:
-        sentinel.remove()
-        master.remove()
+    async with sentinel(tmp_path, password="s3cret pass") as (watcher, _):
+        await works(f"redis+sentinel://:s3cret%20pass@127.0.0.1:{watcher.port}/kv/0")
 
 
 async def test_acl_user(shared_valkey: Valkey) -> None:
@@ -120,44 +69,13 @@ async def test_acl_user(shared_valkey: Valkey) -> None:
         await client.aclose()
 
 
-@pytest.fixture
-def tls_folder(tmp_path: Path) -> Path:
-    """A key and a certificate for loopback, made here and now."""
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-    command += " -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    command += " -keyout key.pem -out cert.pem"
-    subprocess.run(command.split(), check=True, capture_output=True, cwd=tmp_path)
-    return tmp_path
-
-
-@pytest.mark.skipif(
-    shutil.which("redis-server") is None or shutil.which("openssl") is None,
-    reason="needs a redis-server with TLS, and openssl",
-)
-async def test_tls(tls_folder: Path) -> None:
-    port, certificate = free_port(), tls_folder / "cert.pem"
-    command = f"redis-server --port 0 --tls-port {port} --bind 127.0.0.1 --save '' --dir ."
-    command += " --tls-cert-file cert.pem --tls-key-file key.pem --tls-ca-cert-file cert.pem"
-    command += " --tls-auth-clients no"
-    server = await asyncio.create_subprocess_exec(
-        *shlex.split(command), cwd=tls_folder, stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(20):
-            while True:
-                with contextlib.suppress(OSError):
-                    trusted = ssl.create_default_context(cafile=certificate)
-                    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusted)
-                    writer.close()
-                    break
-                await asyncio.sleep(0.05)
+@pytest.mark.skipif(not HAS_TLS, reason="needs a redis-server with TLS, and openssl")
+async def test_tls(tmp_path: Path) -> None:
+    async with tls_server(tmp_path) as (port, certificate):
         await works(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}")
         async with opened(f"rediss://127.0.0.1:{port}/0") as untrusting:
             with pytest.raises(StoreError, match=r"(?i)certificate"):
                 await untrusting.reserve(reservation("pool"))
-    finally:
-        server.terminate()
-        await server.wait()
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,9 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float) -> Non
             await asyncio.sleep(0.05)
 
 
-async def readiness(router: Router) -> str:
-    """The status on a router's ``/readyz``."""
-    status: str = (await get_json(f"{router.admin}/readyz"))["status"]
+async def readiness(admin: str) -> str:
+    """The status on ``/readyz`` of a router's admin interface."""
+    status: str = (await get_json(f"{admin}/readyz"))["status"]
     return status
 
 

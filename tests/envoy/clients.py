@@ -1,6 +1,7 @@
 """HTTP clients that stall, leave, send trailers and lie, as test cases need it."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -240,3 +241,42 @@ class _Http2:
     async def _flush(self) -> None:
         self._writer.write(self._machine.data_to_send())
         await self._writer.drain()
+
+
+async def http2_resets(port: int, count: int, *, at_once: int = 20) -> int:
+    """Requests over HTTP/2 that are reset: a third each with half a body, a whole one, and none.
+
+    Args:
+        port: On loopback.
+        count: How many.
+        at_once: On one connection.
+
+    Returns:
+        How many were reset. Envoy closes connections that reset too much; then the next is used.
+    """
+    done = 0
+    pseudo = [(":method", "POST"), (":path", "/v1/chat/completions"), (":scheme", "http")]
+    head = [*pseudo, (":authority", "test"), JSON]
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "' + b"x" * 2000 + b'"}]}'
+    while done < count:
+        async with asyncio.timeout(DEADLINE_S):
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+            machine = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+            machine.initiate_connection()
+            streams = range(1, 2 * min(at_once, count - done), 2)
+            for stream in streams:
+                machine.send_headers(stream, head)
+                part = stream // 2 % 3
+                if part:
+                    machine.send_data(stream, body[: len(body) * part // 2], end_stream=part == 2)
+            writer.write(machine.data_to_send())
+            await writer.drain()
+            await asyncio.sleep(0.05)  # some are decided by now
+            for stream in streams:
+                machine.reset_stream(stream)
+            writer.write(machine.data_to_send())
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            writer.close()
+            done += len(streams)
+    return done

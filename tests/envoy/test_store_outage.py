@@ -110,7 +110,7 @@ async def late(router: Router) -> float:
 
 
 async def all_are(routers: list[Router], status: str) -> bool:
-    return all([await readiness(router) == status for router in routers])
+    return all([await readiness(router.admin) == status for router in routers])
 
 
 @pytest.mark.parametrize(

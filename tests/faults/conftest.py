@@ -1,39 +1,58 @@
 """The stack that drills break, and the table of what they found."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 import pytest
 import pytest_asyncio
 
 from tests.envoy.books import until
 from tests.faults.drills import LIMIT_S, Drill, Load, Outcome, Row, table
-from tests.faults.stack import POOL, FaultStack, replicas
+from tests.faults.stack import FaultStack, replicas
 from tests.moody import Mood
 
 Drills = Callable[..., AbstractAsyncContextManager[Drill]]
 """``drill(stack, "the fault", allowed={...})``: traffic, and at its end the verdict."""
 
+
+class Drilled(Protocol):
+    """A stack that drills are for."""
+
+    @property
+    def entrance(self) -> str:
+        """URL of the listener."""
+
+    async def decisions(self) -> Sequence[int]:
+        """How many each router has made since it was started."""
+
+    async def spotless(self) -> bool:
+        """Whether nothing is left of a fault."""
+
+
 _ROWS = pytest.StashKey[list[Row]]()
 
 
 @pytest.fixture
-def drill(request: pytest.FixtureRequest) -> Drills:
-    load = Load(
-        request.config.getoption("--drill-rate"), request.config.getoption("--drill-seconds")
-    )
+def load(request: pytest.FixtureRequest) -> Load:
+    config = request.config
+    return Load(config.getoption("--drill-rate"), config.getoption("--drill-seconds"))
+
+
+@pytest.fixture
+def drill(request: pytest.FixtureRequest, load: Load) -> Drills:
     rows = request.config.stash.setdefault(_ROWS, [])
 
     @asynccontextmanager
     async def run(
-        stack: FaultStack, fault: str, *, allowed: frozenset[Outcome] = frozenset()
+        stack: Drilled, fault: str, *, allowed: frozenset[Outcome] = frozenset()
     ) -> AsyncIterator[Drill]:
         """Traffic around a fault.
 
         It fails where a request had an outcome that is not allowed, and where something is left.
         """
         row = Row(request.node.name, fault, load.rate)
-        made = Drill(stack.url(POOL), load, row, stack.decisions)
+        made = Drill(stack.entrance, load, row, stack.decisions)
         async with made.flowing():
             await made.passes()
             yield made

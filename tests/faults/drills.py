@@ -131,6 +131,10 @@ class Drill:
             while self._answers < wanted:
                 await asyncio.sleep(0.02)
 
+    async def pauses(self) -> None:
+        """Let as much time pass, whether requests are answered or not."""
+        await asyncio.sleep(self._load.seconds)
+
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait for what the fault leads to, while traffic flows."""
         await until(condition, LIMIT_S)

@@ -1,14 +1,14 @@
 """Three routers, a store behind a proxy for each of them, and four replicas that can misbehave."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Self
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Self
 
 import aiohttp
 
 from extproc.lab.envoy_config import ListenerConfig
 from extproc.lab.processes import Part
-from extproc.lab.stack import LOOPBACK, LocalStack, Router
+from extproc.lab.stack import LOOPBACK, LocalStack
 from tests.envoy.books import balanced, readiness
 from tests.envoy.conftest import get_json
 from tests.faults.proxy import Proxy
@@ -31,6 +31,15 @@ class FaultStack(LocalStack):
     Attributes:
         moody: The replicas, which run already.
         proxies: Between each router and the store.
+        admins: URLs of the routers' admin interfaces.
+
+    Args:
+        moody: See above.
+        routers: How many.
+        workers: Of each.
+        settings: Of the pool.
+        store: A store of the test's own, to which no proxies lead; None starts Valkey.
+        router_arguments: Added to each router's command line.
     """
 
     def __init__(
@@ -38,7 +47,9 @@ class FaultStack(LocalStack):
         moody: Sequence[MoodyReplica],
         *,
         routers: int = 3,
+        workers: int = 1,
         settings: Mapping[str, str] = SETTINGS,
+        store: str | None = None,
         router_arguments: Sequence[str] = (),
     ) -> None:
         self.moody = moody
@@ -53,7 +64,9 @@ class FaultStack(LocalStack):
         super().__init__(
             [listener],
             routers=routers,
+            workers=workers,
             addresses=[replica.address for replica in moody],
+            store=store,
             router_arguments=["--store-deadline-ms", "100", *router_arguments],
         )
 
@@ -67,7 +80,9 @@ class FaultStack(LocalStack):
         for proxy in self.proxies:
             await proxy.stop()
 
-    def _store_of(self, _number: int) -> str:
+    def _store_of(self, number: int) -> str:
+        if self.valkey is None:
+            return super()._store_of(number)
         self.proxies.append(Proxy(self._ports.take(), self._valkey_port))
         return f"redis://{LOOPBACK}:{self.proxies[-1].port}/0"
 
@@ -82,38 +97,52 @@ class FaultStack(LocalStack):
         """Of Valkey itself, on this machine."""
         return self._valkey_port
 
-    async def pools(self) -> list[dict[str, dict[str, object]]]:
-        """The replicas of the pool, by address, as each router tells."""
-        pages = [await get_json(f"{router.admin}/pools") for router in self.routers]
-        return [page.get(POOL, {}).get("replicas", {}) for page in pages]
+    @property
+    def entrance(self) -> str:
+        """URL of the listener."""
+        return self.url(POOL)
+
+    @property
+    def admins(self) -> list[str]:
+        return [admin for router in self.routers for admin in router.admins]
+
+    async def pools(self) -> list[dict[str, Any]]:
+        """The pool as each router tells of it; empty where it cannot be asked."""
+        found = []
+        for admin in self.admins:
+            try:
+                page = await get_json(f"{admin}/pools")
+            except aiohttp.ClientError:
+                page = {}
+            found.append(page.get(POOL, {}))
+        return found
 
     async def decisions(self) -> list[int]:
         """How many each router has made since it was started; 0 where it cannot be asked."""
-        found = []
-        for router in self.routers:
-            with suppress(aiohttp.ClientError):
-                page = await get_json(f"{router.admin}/pools")
-                found.append(page.get(POOL, {}).get("decisions", 0))
-                continue
-            found.append(0)
-        return found
+        return [page.get("decisions", 0) for page in await self.pools()]
 
     async def health(self, replica: MoodyReplica, *states: str) -> bool:
         """Whether all routers say one of these of a replica."""
-        found = [page.get(replica.address, {}) for page in await self.pools()]
+        found = [page.get("replicas", {}).get(replica.address, {}) for page in await self.pools()]
         return all(each.get("health") in states for each in found)
 
-    async def shared(self, routers: Sequence[Router] | None = None) -> bool:
-        """Whether routers share their state through the store."""
-        return all([await readiness(each) == "ok" for each in routers or self.routers])
+    async def shared(self, admins: Sequence[str] = ()) -> bool:
+        """Whether routers (by their admin URLs; all) share their state through the store."""
+        return await self._all_are("ok", admins or self.admins)
 
-    async def alone(self, routers: Sequence[Router] | None = None) -> bool:
+    async def alone(self, admins: Sequence[str] = ()) -> bool:
         """Whether routers go on without the store."""
-        return all([await readiness(each) == "degraded" for each in routers or self.routers])
+        return await self._all_are("degraded", admins or self.admins)
+
+    async def _all_are(self, status: str, admins: Sequence[str]) -> bool:
+        try:
+            return {await readiness(admin) for admin in admins} == {status}
+        except aiohttp.ClientError:
+            return False
 
     async def spotless(self) -> bool:
-        """Whether nothing is left of a fault: all is shared, and counts are 0."""
-        return await self.shared() and await balanced(self)
+        """Whether nothing is left of a fault: all counts are 0."""
+        return await balanced(self)
 
 
 @asynccontextmanager

@@ -1,6 +1,9 @@
 """Routers that die, freeze, restart and start badly."""
 
 import asyncio
+import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -11,6 +14,17 @@ from tests.faults.conftest import Drills
 from tests.faults.stack import FaultStack, replicas
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
+
+
+def pid_of_worker(stack: FaultStack, number: int) -> int:
+    """The process that fills a place, as the router's log in JSON tells."""
+    lines = map(json.loads, stack.routers[0].log.read_text().splitlines())
+    found = [
+        line["pid"]
+        for line in lines
+        if (line["event"], line.get("worker")) == ("worker started", number)
+    ]
+    return int(found[-1])
 
 
 async def test_one_router_is_killed(stack: FaultStack, drill: Drills) -> None:
@@ -46,6 +60,18 @@ async def test_routers_are_restarted_one_by_one(stack: FaultStack, drill: Drills
         for router in stack.routers:
             await router.restart()
             await it.passes()
+        await it.mended()
+        await it.whole(stack.shared)
+
+
+async def test_a_worker_crashes(drill: Drills) -> None:
+    async with (
+        replicas() as moody,
+        FaultStack(moody, routers=1, workers=2, router_arguments=["--log-format", "json"]) as stack,
+        drill(stack, "one of two workers of a router: `kill -9`") as it,
+    ):
+        await it.until(stack.shared)
+        os.kill(pid_of_worker(stack, 1), signal.SIGKILL)
         await it.mended()
         await it.whole(stack.shared)
 

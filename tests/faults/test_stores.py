@@ -61,7 +61,7 @@ async def test_the_store_is_slow(stack: FaultStack, drill: Drills) -> None:
 
 
 async def test_one_router_is_cut_off_from_the_store(stack: FaultStack, drill: Drills) -> None:
-    lonely, *others = stack.routers
+    lonely, *others = stack.admins
     async with drill(stack, "no bytes between the store and one of three routers") as it:
         stack.proxies[0].parted = True
         await it.passes()
