@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from extproc.address import join_host_port, split_host_port
-from extproc.affinity.connect import MEMORY_URLS, connect
+from extproc.affinity.connect import connect, memory_routers
 from extproc.pool_settings import PREFIX, Duration, PoolSettings, Size, pairs_of, show
 
 ENV_PREFIX = "PREFIX_EXTPROC_"
@@ -55,7 +55,7 @@ def _admin(text: str) -> str:
 
 
 def _store(text: str) -> str:
-    if text not in MEMORY_URLS:
+    if memory_routers(text) is None:
         connect(text)  # makes a client and sends nothing: its errors name what is wrong
     return text
 
@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     store: Annotated[str, BeforeValidator(_store)] = Field(
         default="memory://",
         description="Where affinity and load are kept: `memory://` (this process alone), "
-        "`memory://separate` (one of several routers that share nothing), "
+        "`memory://separate?routers=3` (one of three routers that share nothing), "
         "`redis://host:6379/0`, `rediss://` (TLS), `redis+sentinel://h1:26379,h2:26379/service/0`, "
         "`redis+cluster://h1:6379,h2:6379`.",
     )

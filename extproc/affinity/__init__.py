@@ -1,6 +1,6 @@
 """Which replica has seen which checkpoint and how busy it is, shared by all routers."""
 
-from extproc.affinity.connect import MEMORY_URLS, StoreUrlError, connect, redact
+from extproc.affinity.connect import StoreUrlError, connect, memory_routers, redact
 from extproc.affinity.memory import MemoryStore
 from extproc.affinity.redis import RedisStore
 from extproc.affinity.resilient import ResilientStore
@@ -13,7 +13,6 @@ from extproc.affinity.store import (
 )
 
 __all__ = [
-    "MEMORY_URLS",
     "AffinityStore",
     "MemoryStore",
     "RedisStore",
@@ -24,6 +23,7 @@ __all__ = [
     "StoreStatus",
     "StoreUrlError",
     "connect",
+    "memory_routers",
     "open_store",
     "redact",
 ]
@@ -35,8 +35,7 @@ def open_store(
     """Make the store that a URL names; nothing is sent before ``start``.
 
     Args:
-        url: ``memory://`` for the only router, ``memory://separate`` for one of several that share
-            nothing, or a Redis URL (see ``connect``).
+        url: See ``memory_routers`` and ``connect``.
         router: This process's name, unique over all routers and restarts.
         deadline_s: Longest wait of a request for the shared store.
         memory_entries: Checkpoints to remember in this process.
@@ -44,7 +43,8 @@ def open_store(
     Raises:
         StoreUrlError: The URL cannot be understood.
     """
-    if url in MEMORY_URLS:
-        return MemoryStore(entries=memory_entries, alone=url == "memory://")
-    local = MemoryStore(entries=memory_entries, alone=False)
-    return ResilientStore(RedisStore(connect(url), router=router, deadline_s=deadline_s), local)
+    routers = memory_routers(url)
+    if routers is not None:
+        return MemoryStore(entries=memory_entries, routers=lambda _pool: routers)
+    shared = RedisStore(connect(url), router=router, deadline_s=deadline_s)
+    return ResilientStore(shared, MemoryStore(entries=memory_entries, routers=shared.routers))

@@ -11,8 +11,9 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-MEMORY_URLS = ("memory://", "memory://separate")
-"""A store of this process: of the only router, or of one of several that share nothing."""
+_MEMORY = re.compile(r"memory://(separate(\?routers=(?P<routers>[1-9][0-9]{0,3}))?)?")
+SEVERAL = 2
+"""Routers that share nothing, where nobody says how many there are."""
 
 SCHEMES = tuple(
     f"{scheme}{topology}"
@@ -45,6 +46,19 @@ class _ThroughSentinels(Redis):
         await super().aclose(close_connection_pool)
         for each in self.sentinels:
             await each.aclose()
+
+
+def memory_routers(url: str) -> int | None:
+    """How many routers there are, by the URL of a store of this process; None for other URLs.
+
+    Args:
+        url: ``memory://`` for the only router, ``memory://separate?routers=3`` for one of several
+            that share nothing.
+    """
+    found = _MEMORY.fullmatch(url)
+    if found is None:
+        return None
+    return int(found["routers"] or SEVERAL) if found[1] else 1
 
 
 def redact(url: str) -> str:
@@ -80,10 +94,15 @@ def connect(url: str, *, connect_timeout_s: float = 1.0) -> Any:
         raise StoreUrlError(
             f"store {redact(url)!r}: in user and password write / as %2F, ? as %3F and # as %23"
         )
+    if parts.scheme == "memory":
+        raise StoreUrlError(
+            f"store {redact(url)!r}: write memory://, or memory://separate?routers=3 for one of "
+            "three routers that share nothing"
+        )
     if parts.scheme not in SCHEMES:
         raise StoreUrlError(
             f"store {redact(url)!r}: unknown scheme; "
-            f"use {', '.join(MEMORY_URLS)} or one of "
+            "use memory:// or one of "
             f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
     # The client's own retries are off: a call that timed out may still have run.

@@ -49,7 +49,7 @@ class PoolDirectory:
         generation: Under which the indexes hold; empty while they are not known.
         index: Replica to its index, two bytes big endian.
         members: As last heard, sorted.
-        routers: The live routers, as last heard, sorted.
+        routers: The live routers, as last heard, sorted; empty before that.
         board: The pool's notice board.
         held: This router's open reservations by id.
         joined_at: Monotonic time of the last ``join``.
@@ -64,7 +64,7 @@ class PoolDirectory:
         self.generation = b""
         self.index: dict[str, bytes] = {}
         self.members: tuple[str, ...] = ()
-        self.routers: tuple[str, ...] = (router,)
+        self.routers: tuple[str, ...] = ()
         self.board = Board()
         self.held: dict[str, Held] = {}
         self.joined_at = 0.0

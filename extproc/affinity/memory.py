@@ -11,8 +11,10 @@ from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
 from extproc.routing import (
     FULL,
+    Apart,
     Choice,
     Decision,
+    Familiarity,
     Policy,
     Question,
     Strategy,
@@ -73,6 +75,7 @@ class _Pool:
     members: set[str] = field(default_factory=set)
     turn: int = 0
     rate: int = 1
+    familiarity: Familiarity = field(default_factory=Familiarity)
 
 
 @dataclass(slots=True)
@@ -129,7 +132,7 @@ class MemoryStore:
     Args:
         entries: Most checkpoints to remember (about 400 bytes each); the least recently written
             are forgotten first.
-        alone: Whether no other router sends requests to the same replicas.
+        routers: How many routers send requests to the replicas of a pool, this one counted.
         clock: Unix time in microseconds.
     """
 
@@ -137,10 +140,10 @@ class MemoryStore:
         self,
         *,
         entries: int = 250_000,
-        alone: bool = True,
+        routers: Callable[[str], int] = lambda _pool: 1,
         clock: Callable[[], int] = unix_micros,
     ) -> None:
-        self._alone = alone
+        self._routers = routers
         self._limit = entries
         self._clock = clock
         self._pools: dict[str, _Pool] = {}
@@ -205,10 +208,17 @@ class MemoryStore:
             print_.total_tokens if print_ else None,
             found.sticky.position,
             found.pool.turn,
-            None if self._alone or print_ is None else _home_of(reservation, print_.sticky),
+            self._apart(reservation, found),
             found.session.position,
             reservation.max_in_flight,
         )
+
+    def _apart(self, reservation: Reservation, found: _Found) -> Apart | None:
+        routers, print_ = self._routers(reservation.pool), reservation.fingerprint
+        if routers == 1 or print_ is None:
+            return None
+        home = _home_of(reservation, print_.sticky)
+        return Apart.of(home, found.pool.familiarity.share, routers)
 
     def _book(
         self, reservation: Reservation, found: _Found, choice: Choice, decision: Decision
@@ -228,6 +238,7 @@ class MemoryStore:
                 reservation, replica, uncached, end, depth, new_home, new_session, decision
             )
         if print_:
+            found.pool.familiarity.take_in(decision.best_tokens, decision.total_tokens)
             self._record(replica, account, print_.hashes, depth, found.memory)
             if choice.home is not None and found.sticky.writable:
                 home = reservation.candidates[choice.home]
@@ -312,8 +323,7 @@ class MemoryStore:
 
     def status(self) -> StoreStatus:
         """See ``AffinityStore.status``."""
-        detail = "this router's memory" if self._alone else "this router's memory, one of several"
-        return StoreStatus("memory", detail=detail, entries=len(self._seen))
+        return StoreStatus("memory", detail="this router's memory", entries=len(self._seen))
 
     def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
         pool = self._pools.get(name)

@@ -11,6 +11,7 @@ from typing import Any
 from xxhash import xxh3_64_digest
 
 from extproc.affinity.board import MOST_TOPICS
+from extproc.affinity.connect import SEVERAL
 from extproc.affinity.directory import Held, PoolDirectory, decode
 from extproc.affinity.keys import PoolKeys
 from extproc.affinity.link import Link
@@ -221,6 +222,10 @@ class RedisStore:
         if not routers:
             return True
         return rendezvous(xxh3_64_digest(job.encode()), routers)[0] == self._router
+
+    def routers(self, pool: str) -> int:
+        """How many live routers a pool had when that was last heard; several, if it never was."""
+        return len(self._pool(pool).routers) or SEVERAL
 
     async def snapshot(self, pool: str) -> Mapping[str, ReplicaState]:
         """See ``AffinityStore.snapshot``."""

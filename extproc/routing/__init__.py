@@ -1,5 +1,6 @@
 """Strategies and the decision they make. Pure."""
 
+from extproc.routing.apart import Apart, Familiarity
 from extproc.routing.model import SHADOW, Decision, Mode, Policy, Protocol, Reason, Strategy
 from extproc.routing.prefill_rate import Evidence, LearnedRate, as_text, from_text
 from extproc.routing.rendezvous import rendezvous
@@ -11,9 +12,11 @@ __all__ = [
     "FULL",
     "RANKED",
     "SHADOW",
+    "Apart",
     "Choice",
     "Decision",
     "Evidence",
+    "Familiarity",
     "LearnedRate",
     "Mode",
     "Policy",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
+from extproc.routing.apart import WHOLE, Apart
 from extproc.routing.model import Policy, Reason, Strategy
 
 RANKED = 3
@@ -39,8 +40,7 @@ class Question(NamedTuple):
         total_tokens: Tokens of the prompt; None where there is no readable prompt.
         sticky: Position of the replica that the sticky entry names, or None.
         turn: How often this pool's ``round_robin`` has chosen before.
-        home: Position of the replica to which routers that know nothing of each other send what
-            begins like this prompt; None where the state of all routers is known.
+        apart: What to make up for where the state of other routers is not known; None where it is.
         session: Position of the replica that served the request's session last, or None.
         limit: Requests in flight at which a candidate is chosen no more; 0 for none.
     """
@@ -52,7 +52,7 @@ class Question(NamedTuple):
     total_tokens: int | None
     sticky: int | None = None
     turn: int = 0
-    home: int | None = None
+    apart: Apart | None = None
     session: int | None = None
     limit: int = 0
 
@@ -89,16 +89,17 @@ def _lowest(question: Question, costs: Sequence[int]) -> tuple[int, ...]:
 def _kv_aware(question: Question) -> Choice:
     """Lowest sum of the wait for queued prefill, own prefill, and the decoding of others."""
     policy, total, held = question.policy, question.total_tokens or 0, question.matched
-    uncached, decode = policy.uncached_milli, 1000 * policy.decode_tokens
+    uncached, load = policy.uncached_milli, question.apart.load if question.apart else WHOLE
+    decode = load * policy.decode_tokens
     costs = [
-        1000 * pending + uncached * (total - matched) + decode * in_flight
+        load * pending + uncached * (total - matched) + decode * in_flight
         for in_flight, pending, matched in zip(
             question.in_flight, question.pending, held, strict=True
         )
     ]
-    if question.home is not None:
-        # Other routers' requests probably filled its cache, and will find there what this one adds.
-        costs[question.home] -= uncached * (total - held[question.home]) * 2 // 3
+    if question.apart is not None:
+        home, pull, _ = question.apart
+        costs[home] -= uncached * (total - held[home]) * pull // WHOLE
     if question.session is not None:
         costs[question.session] -= 1000 * policy.session_tokens
     ranked = _lowest(question, costs)

@@ -13,7 +13,7 @@ import structlog
 from pydantic import SecretStr
 
 from extproc.address import join_host_port, split_host_port
-from extproc.affinity.connect import MEMORY_URLS
+from extproc.affinity.connect import memory_routers
 from extproc.server.app import ServeError, check_free, serve
 from extproc.server.logging import configure
 from extproc.settings import Settings
@@ -116,9 +116,11 @@ class Supervisor:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._apart = settings.store in MEMORY_URLS
-        if self._apart:
-            settings = settings.model_copy(update={"store": "memory://separate"})
+        routers = memory_routers(settings.store)
+        self._apart = routers is not None
+        if routers is not None:
+            store = f"memory://separate?routers={routers * settings.workers}"
+            settings = settings.model_copy(update={"store": store})
         if settings.decision_log and settings.decision_log_key is None:
             # One for all, so that their logs can be simulated together.
             key = SecretStr(secrets.token_hex())

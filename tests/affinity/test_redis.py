@@ -109,6 +109,18 @@ async def test_every_key_ends_and_shares_the_hash_tag(shared_valkey: Valkey, poo
             assert key.startswith(b"prefix-extproc:1:{pool-")
 
 
+async def test_a_router_knows_how_many_there_are(shared_valkey: Valkey, pool: str) -> None:
+    async with router(shared_valkey, "a") as first, router(shared_valkey, "b") as second:
+        assert first.routers(pool) == 2, "nobody told yet: several"
+        for store in (first, second, first):
+            await store.reserve(reservation(pool))
+            await store.sync_all()
+        assert first.routers(pool) == 2
+        await first.reserve(reservation(f"{pool}-of-one"))
+        await first.sync_all()
+        assert first.routers(f"{pool}-of-one") == 1
+
+
 async def test_a_start_leaves_nothing_for_the_first_request_to_wait_for(valkey: Valkey) -> None:
     async with resilient(valkey, "a") as store:
         link = store._shared._link

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from extproc.affinity import RedisStore, StoreError, StoreUrlError, connect, redact
+from extproc.affinity import (
+    RedisStore,
+    StoreError,
+    StoreUrlError,
+    connect,
+    memory_routers,
+    redact,
+)
 from extproc.routing import Reason
 from tests.affinity.test_redis import reservation
 from tests.topologies import HAS_TLS, cluster, sentinel, tls_server
@@ -82,6 +89,8 @@ async def test_tls(tmp_path: Path) -> None:
     ("url", "cure"),
     [
         ("http://h", "unknown scheme"),
+        ("memory://seperate", "memory://separate?routers=3"),
+        ("memory://separate?routers=0", "memory://separate?routers=3"),
         ("redis://[::1", "no URL"),
         ("redis://h/0/1", "at most a database"),
         ("redis://h/x", "'x' is no number"),
@@ -99,6 +108,19 @@ def test_a_wrong_url_is_named(url: str, cure: str) -> None:
         connect(secret)
     assert cure in str(wrong.value)
     assert "hunter2" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "routers"),
+    [
+        ("memory://", 1),
+        ("memory://separate", 2),
+        ("memory://separate?routers=12", 12),
+        ("redis://h", None),
+    ],
+)
+def test_a_store_of_memory_tells_how_many_routers_there_are(url: str, routers: int | None) -> None:
+    assert memory_routers(url) == routers
 
 
 def test_credentials_are_redacted() -> None:

@@ -49,6 +49,20 @@ def test_each_worker_has_its_own_decision_log_under_one_key() -> None:
     assert (none.decision_log, none.decision_log_key) == ("", None)
 
 
+@pytest.mark.parametrize(
+    ("store", "of_worker"),
+    [
+        ("memory://", "memory://separate?routers=3"),
+        ("memory://separate?routers=4", "memory://separate?routers=12"),
+        ("redis://localhost", "redis://localhost"),
+    ],
+)
+def test_workers_that_share_nothing_know_how_many_they_are(store: str, of_worker: str) -> None:
+    flags = {"listen": "127.0.0.1:0", "admin": "", "workers": "3", "store": store}
+    found = {worker._settings.store for worker in Supervisor(load(flags))._workers}
+    assert found == {of_worker}
+
+
 def free_ports(count: int) -> int:
     """The first of ``count`` free ports in a row."""
     while True:

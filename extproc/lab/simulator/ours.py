@@ -14,14 +14,14 @@ from extproc.server.question import in_order
 POOL = "simulated"
 
 
-def new_store(fleet: Fleet, *, alone: bool) -> MemoryStore:
+def new_store(fleet: Fleet, *, routers: int) -> MemoryStore:
     """An empty store of a pool whose replicas are configured: known before the first request.
 
     Args:
         fleet: The replicas and the clock.
-        alone: Whether it is the only one.
+        routers: That have a store like it.
     """
-    store = MemoryStore(entries=2_000_000, alone=alone, clock=fleet.clock_us)
+    store = MemoryStore(entries=2_000_000, routers=lambda _pool: routers, clock=fleet.clock_us)
     store.join(POOL, fleet.names)
     return store
 

@@ -129,10 +129,11 @@ def _ours(setup: Setup, fleet: Fleet, strategy: str) -> Sequence[Router]:
     metadata = {"strategy": strategy, **known, **setup.settings}
     settings = parse([(PREFIX + key, value) for key, value in metadata.items()]).settings
     if setup.shared or setup.routers == 1:
-        store = new_store(fleet, alone=True)
+        store = new_store(fleet, routers=1)
         return [StoreRouter(fleet, settings, store, str(number)) for number in range(setup.routers)]
     return [
-        StoreRouter(fleet, settings, new_store(fleet, alone=False)) for _ in range(setup.routers)
+        StoreRouter(fleet, settings, new_store(fleet, routers=setup.routers))
+        for _ in range(setup.routers)
     ]
 
 

@@ -119,3 +119,12 @@ def test_seeds_are_averaged_and_processes_agree() -> None:
     assert row.ttft_mean_s == pytest.approx(statistics.fmean(means))
     assert row.ttft_mean_spread_s == pytest.approx(statistics.stdev(means))
     assert sent[-1] == 4 * 40
+
+
+@pytest.mark.parametrize("source", ["hot-prefix", "no-sharing", "chat"])
+def test_routers_that_share_nothing_are_not_worse_than_least_outstanding(source: str) -> None:
+    def mean_s(strategy: str) -> float:
+        setup = Setup(source, replicas=8, limit=3000, routers=8, shared=False)
+        return statistics.fmean(simulate(setup, strategy, 1).ttft_s)
+
+    assert mean_s("kv_aware") < 1.05 * mean_s("least_outstanding_requests")
