@@ -24,6 +24,7 @@ class Record:
         cached_tokens: As the replica counted.
         replica: The response header ``x-replica``, or empty.
         error: What went wrong, or empty.
+        place: Which conversation of the workload, and which of its turns, both from 0.
     """
 
     sent_s: float
@@ -34,6 +35,7 @@ class Record:
     cached_tokens: int = 0
     replica: str = ""
     error: str = ""
+    place: tuple[int, int] = (0, 0)
 
     @property
     def ok(self) -> bool:
@@ -74,8 +76,8 @@ async def run(
         ) as session,
         asyncio.TaskGroup() as group,
     ):
-        for conversation in workload.conversations:
-            group.create_task(client.converse(session, conversation))
+        for number, conversation in enumerate(workload.conversations):
+            group.create_task(client.converse(session, conversation, number))
     return client.records
 
 
@@ -88,25 +90,31 @@ class _Client:
         self._started = time.perf_counter()
         self._slots = asyncio.Semaphore(workload.concurrency or len(workload.conversations))
 
-    async def converse(self, session: aiohttp.ClientSession, conversation: Conversation) -> None:
+    async def converse(
+        self, session: aiohttp.ClientSession, conversation: Conversation, number: int
+    ) -> None:
         await asyncio.sleep(self._started + conversation.at_s - time.perf_counter())
         async with self._slots:
-            await self._converse(session, conversation)
+            await self._converse(session, conversation, number)
 
-    async def _converse(self, session: aiohttp.ClientSession, conversation: Conversation) -> None:
+    async def _converse(
+        self, session: aiohttp.ClientSession, conversation: Conversation, number: int
+    ) -> None:
         answers: list[str] = []
         for turn in range(len(conversation.turns)):
             if turn:
                 await asyncio.sleep(conversation.think_s)
             body = self._workload.body(conversation, turn, answers)
-            record, answer = await self._ask(session, body)
+            record, answer = await self._ask(session, body, (number, turn))
             self.records.append(record)
             self._on_record(record)
             if not record.ok:
                 return
             answers.append(answer)
 
-    async def _ask(self, session: aiohttp.ClientSession, body: bytes) -> tuple[Record, str]:
+    async def _ask(
+        self, session: aiohttp.ClientSession, body: bytes, place: tuple[int, int]
+    ) -> tuple[Record, str]:
         answer = _Answer()
         status = 0
         replica = error = ""
@@ -133,6 +141,7 @@ class _Client:
             cached_tokens=answer.cached_tokens,
             replica=replica,
             error=error,
+            place=place,
         )
         return record, "".join(answer.parts)
 

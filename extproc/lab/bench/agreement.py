@@ -1,8 +1,7 @@
 """The same requests through the real stack and through the simulator."""
 
-import itertools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,51 +9,73 @@ from rich.console import Console
 from rich.table import Table
 
 from extproc.lab.bench.published import CHATS, SHARED
+from extproc.lab.bench.replay import Replay, as_calls
+from extproc.lab.bench.rows import Round
 from extproc.lab.bench.sagemaker import PREFIX_LENGTH, SagemakerOptions, run_sagemaker, workload
-from extproc.lab.replica.cache import chain_hashes
-from extproc.lab.replica.openai import output_bytes, prompt_tokens, read_generation
+from extproc.lab.replica.latency import PROFILES
 from extproc.lab.report import document, write_json
 from extproc.lab.rows import percentile
-from extproc.lab.simulator import calls
+from extproc.lab.simulator.fleet import Fleet
+from extproc.lab.simulator.loop import Records, Simulation
 from extproc.lab.simulator.trial import Setup, run
-from extproc.lab.workload import Conversation, Workload
 
 EXPERIMENTS = (SHARED, CHATS)
 
 HIT_RATE_WITHIN = 0.02
 P50_WITHIN = 0.10
 
+BY_CHANCE = frozenset({"random"})
+"""Strategies whose choices no other run repeats."""
+
 SEEDS = 5
 """Of the simulator for each workload: in a real run ties and routers are drawn by chance too."""
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """What the stack gave, or the simulator; times in the model's time.
+
+    Attributes:
+        hit_rate: Share of prompt tokens found in caches.
+        ttft_p50_s: Median time to first token.
+    """
+
+    hit_rate: float
+    ttft_p50_s: float
+
+    def near(self, other: "Figures") -> bool:
+        """Whether both agree as well as they should."""
+        return (
+            abs(self.hit_rate - other.hit_rate) <= HIT_RATE_WITHIN
+            and abs(self.ttft_p50_s / other.ttft_p50_s - 1) <= P50_WITHIN
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Agreement:
-    """One strategy on one workload, measured and simulated; times in the model's time.
+    """One strategy on one workload.
 
     Attributes:
         experiment: Which workload.
         strategy: Who routed.
-        hit_rate: Measured share of prompt tokens found in caches.
-        simulated_hit_rate: The same, simulated.
-        ttft_p50_s: Measured median time to first token.
-        simulated_ttft_p50_s: The same, simulated.
+        measured: In the real stack.
+        as_served: Simulated, each request at the replica that served it in the stack: shows whether
+            replicas are alike.
+        simulated: Simulated, with the simulator's own choices: shows whether routers are, too.
+            Who chooses by chance chooses otherwise here.
     """
 
     experiment: str
     strategy: str
-    hit_rate: float
-    simulated_hit_rate: float
-    ttft_p50_s: float
-    simulated_ttft_p50_s: float
+    measured: Figures
+    as_served: Figures
+    simulated: Figures
 
     @property
     def holds(self) -> bool:
-        """Whether both agree as well as they should."""
-        return (
-            abs(self.hit_rate - self.simulated_hit_rate) <= HIT_RATE_WITHIN
-            and abs(self.ttft_p50_s / self.simulated_ttft_p50_s - 1) <= P50_WITHIN
-        )
+        """Whether all agree; of a choice by chance, whether replicas do."""
+        alike = self.strategy in BY_CHANCE or self.measured.near(self.simulated)
+        return alike and self.measured.near(self.as_served)
 
 
 async def run_agreement(options: SagemakerOptions, console: Console) -> list[Agreement]:
@@ -67,61 +88,57 @@ async def run_agreement(options: SagemakerOptions, console: Console) -> list[Agr
     """
     rows = []
     for result in await run_sagemaker(options, console):
+        name = result.experiment
         for row in result.rows:
-            hit_rate, p50_s = _simulated(options, result.experiment, row.strategy)
-            measured = (row.experiment, row.strategy, row.hit_rate)
-            rows.append(Agreement(*measured, hit_rate, row.ttft_p50_s, p50_s))
+            measured = Figures(row.hit_rate, row.ttft_p50_s)
+            served = _as_served(options, name, result.rounds[row.strategy])
+            simulated = _simulated(options, name, row.strategy)
+            rows.append(Agreement(name, row.strategy, measured, served, simulated))
     return rows
 
 
-def _simulated(options: SagemakerOptions, experiment: str, strategy: str) -> tuple[float, float]:
-    """Hit rate of all rounds, and the median over rounds of their median times to first token."""
+def _cache_tokens(options: SagemakerOptions, experiment: str) -> int:
+    return 0 if experiment == CHATS else options.cache_tokens
+
+
+def _as_served(options: SagemakerOptions, experiment: str, rounds: Sequence[Round]) -> Figures:
+    ran = []
+    for number, part in enumerate(rounds):
+        profile = PROFILES[options.profile]
+        fleet = Fleet(profile, options.replicas, _cache_tokens(options, experiment))
+        names = sorted({record.replica for record in part.outcome.records})
+        served = {each.place: names.index(each.replica) for each in part.outcome.records}
+        router = Replay(served)
+        work = workload(options, experiment, number)
+        ran.append(Simulation(fleet, [router], seed=0).run(as_calls(work, router.know)))
+    return _figures(ran)
+
+
+def _simulated(options: SagemakerOptions, experiment: str, strategy: str) -> Figures:
     setup = Setup(
         experiment,
         replicas=options.replicas,
         routers=options.routers,
         profile=options.profile,
-        cache_tokens=0 if experiment == CHATS else options.cache_tokens,
+        cache_tokens=_cache_tokens(options, experiment),
         settings={"length": str(PREFIX_LENGTH)},
     )
-    cached = prompts = 0
-    medians = []
-    for number in range(options.rounds):
-        work = workload(options, experiment, number)
-        for seed in range(SEEDS):
-            records = run(setup, as_calls(work), strategy, seed)
-            cached += sum(records.cached_tokens)
-            prompts += sum(records.prompt_tokens)
-            medians.append(percentile(sorted(records.ttft_s), 50))
-    return cached / prompts, statistics.median(medians)
+    return _figures(
+        [
+            run(setup, as_calls(workload(options, experiment, number)), strategy, seed)
+            for number in range(options.rounds)
+            for seed in range(SEEDS)
+        ]
+    )
 
 
-def as_calls(work: Workload) -> calls.Workload:
-    """The simulator's form of what a client sends, with the answers that it will get."""
-    first = sorted(work.conversations, key=lambda conversation: conversation.at_s)
-    return calls.Workload(work.name, (_chained(work, each) for each in first), work.requests)
-
-
-def _chained(work: Workload, conversation: Conversation) -> calls.Call:
-    turns = list(_turns(work, conversation))
-    for turn, following in itertools.pairwise(turns):
-        turn.then = conversation.think_s, following
-    return turns[0]
-
-
-def _turns(work: Workload, conversation: Conversation) -> Iterator[calls.Call]:
-    answers: list[bytes] = []
-    for number in range(len(conversation.turns)):
-        body = work.body(conversation, number, [answer.decode() for answer in answers])
-        generation = read_generation(body, chat=True)
-        prompt = generation.prompts[0]
-        answers.append(output_bytes(generation.output_tokens))
-        yield calls.Call(
-            conversation.at_s,
-            chain_hashes(prompt + answers[-1], generation.salt),
-            prompt_tokens(prompt),
-            generation.output_tokens,
-        )
+def _figures(runs: Sequence[Records]) -> Figures:
+    """Hit rate of all runs, and the median over runs of their median times to first token."""
+    cached = sum(sum(each.cached_tokens) for each in runs)
+    medians = [percentile(sorted(each.ttft_s), 50) for each in runs]
+    return Figures(
+        cached / sum(sum(each.prompt_tokens) for each in runs), statistics.median(medians)
+    )
 
 
 def present(
@@ -139,21 +156,29 @@ def present(
     table = Table(title="The real stack and the simulator, on the same requests")
     table.add_column("workload")
     table.add_column("strategy")
-    for heading in ("hits", "simulated", "P50 TTFT", "simulated", "agree"):
+    for heading in (
+        "hits",
+        "as served",
+        "simulated",
+        "P50 TTFT",
+        "as served",
+        "simulated",
+        "agree",
+    ):
         table.add_column(heading, justify="right")
     for row in rows:
+        figures = row.measured, row.as_served, row.simulated
         table.add_row(
             row.experiment,
             row.strategy,
-            f"{row.hit_rate:.1%}",
-            f"{row.simulated_hit_rate:.1%}",
-            f"{row.ttft_p50_s * 1000:.1f} ms",
-            f"{row.simulated_ttft_p50_s * 1000:.1f} ms",
+            *(f"{each.hit_rate:.1%}" for each in figures),
+            *(f"{each.ttft_p50_s * 1000:.1f} ms" for each in figures),
             "yes" if row.holds else "no",
         )
     console.print(table)
     console.print(
-        f"Agreement: hit rates within {HIT_RATE_WITHIN}, median times within {P50_WITHIN:.0%}."
+        f"Agreement: hit rates within {HIT_RATE_WITHIN}, median times within {P50_WITHIN:.0%}. "
+        "As served: simulated with the stack's own choices."
     )
     if path is not None:
         write_json(path, document(command, seed, []) | {"rows": [asdict(row) for row in rows]})

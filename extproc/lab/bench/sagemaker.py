@@ -106,11 +106,13 @@ class Result:
         experiment: Its name.
         title: What was sent.
         rows: One per strategy, in the order of the options.
+        rounds: What the rows were made of, by strategy.
     """
 
     experiment: str
     title: str
     rows: Sequence[BenchRow]
+    rounds: Mapping[str, Sequence[Round]]
 
 
 def workload(options: SagemakerOptions, experiment: str, number: int) -> Workload:
@@ -233,7 +235,7 @@ async def _experiment(
                 stack.check()
     progress.update(task, description=name)
     rows = [pool(name, speed, rounds[strategy]) for strategy in options.strategies]
-    return Result(name, title, rows)
+    return Result(name, title, rows, rounds)
 
 
 def _turns(strategies: Sequence[str], number: int) -> Iterator[str]:

@@ -19,7 +19,7 @@ def shown(results: list[Result], path: Path | None = None) -> str:
 
 def test_ours_stand_beside_the_published(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
-    text = shown([Result(BASE.experiment, "what was sent", [BASE, GOOD])], path)
+    text = shown([Result(BASE.experiment, "what was sent", [BASE, GOOD], {})], path)
     assert "what was sent" in text
     (line,) = [each for each in text.splitlines() if "TTFT P50" in each and "-71" in each]
     assert "400 ms" in line
@@ -33,17 +33,17 @@ def test_ours_stand_beside_the_published(tmp_path: Path) -> None:
 
 
 def test_a_busy_machine_is_told() -> None:
-    text = shown([Result(BASE.experiment, "", [BASE, replace(GOOD, cpu_busy=0.9)])])
+    text = shown([Result(BASE.experiment, "", [BASE, replace(GOOD, cpu_busy=0.9)], {})])
     assert "over 85% busy with kv_aware:" in text
 
 
 def test_what_is_out_of_reach_is_not_called_missed() -> None:
     base, row = replace(BASE, experiment=CHATS), replace(GOOD, experiment=CHATS)
     row = replace(row, floor_p90_s=0.8, ttft_p90_s=0.9, ttft_p50_s=0.4)
-    lines = shown([Result(CHATS, "", [base, row])]).splitlines()
+    lines = shown([Result(CHATS, "", [base, row], {})]).splitlines()
     assert any("P90 TTFT -37%" in line and "out of reach" in line for line in lines)
     assert any("P50 TTFT -16%" in line and "missed" in line for line in lines)
 
 
 def test_without_random_there_is_nothing_to_judge() -> None:
-    assert "Targets" not in shown([Result(GOOD.experiment, "", [GOOD])])
+    assert "Targets" not in shown([Result(GOOD.experiment, "", [GOOD], {})])
