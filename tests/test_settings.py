@@ -15,7 +15,7 @@ from extproc.settings import (
     strangers,
 )
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 
 
 def test_defaults() -> None:
@@ -143,8 +143,9 @@ def test_every_row_has_a_default_and_a_sentence() -> None:
         assert meaning
 
 
-def test_the_readme_has_the_table() -> None:
-    before, begin, rest = README.read_text().partition("<!-- settings:begin -->\n")
+@pytest.mark.parametrize("page", ["README.md", "docs/settings.md"])
+def test_the_pages_have_the_table(page: str) -> None:
+    before, begin, rest = (ROOT / page).read_text().partition("<!-- settings:begin -->\n")
     table, end, _ = rest.partition("<!-- settings:end -->")
 
     assert before
