@@ -130,7 +130,7 @@ def _before_authentication(deployment: Deployment) -> Iterator[Problem]:
 @rule(
     "before-decompression",
     Severity.WARNING,
-    why="The router reads no compressed body: such prompts are routed by load alone.",
+    why="Each body is unpacked twice: by the router, for its own eyes, and then by Envoy.",
     cure="Put the ext_proc filter behind the decompressor.",
 )
 def _before_decompression(deployment: Deployment) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from extproc.prompt.apis import find_reader, is_ollama
+from extproc.prompt.compression import coding_of, unpacks
 from extproc.prompt.model import Unreadable
 
 _METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -28,8 +29,8 @@ def unreadable(
 
 
 def unreadable_body(path: str, content_type: str, content_encoding: str) -> Unreadable | None:
-    """Why a body cannot be read as JSON, by the headers that describe it."""
-    if content_encoding and content_encoding.strip().lower() not in ("", "identity"):
+    """Why a body cannot be read as JSON, by the headers that describe it; None if it can."""
+    if (coding := coding_of(content_encoding)) and not unpacks(coding):
         return Unreadable.COMPRESSED
     kind = _kind(content_type)
     if kind == "json":

@@ -59,7 +59,7 @@ class Prompt:
         model: The body's model name, or empty.
         cut: Whether the body went on behind what was read.
         problem: What kept a part of the body from being read, or None.
-        size: Bytes of the body that were read; 0 where nobody counted.
+        size: Bytes of the body, as it came, that were read; 0 where nobody counted.
         session: What the field that was asked for says of the request's session, or empty.
     """
 

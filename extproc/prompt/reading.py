@@ -4,11 +4,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from extproc.prompt.apis import Reader, find_reader
+from extproc.prompt.compression import coding_of, unpack
 from extproc.prompt.content import CUT, Content, canonical
 from extproc.prompt.headers import unreadable_body
 from extproc.prompt.model import Api, Prompt, ToolsPlace, Unreadable
 from extproc.prompt.parsing import Fields, parse
 from extproc.prompt.sessions import session_of
+
+UNPACKED_LIMIT: Final = 512 * 1024
+"""Most bytes to unpack of a compressed body where nobody says."""
 
 _SALTS: Final = {
     "model": b"\xffm",
@@ -30,6 +34,7 @@ def read_prompt(
     text_limit: int = 4096,
     tools_place: ToolsPlace = ToolsPlace.FIRST,
     session_field: str = "",
+    unpacked_limit: int = UNPACKED_LIMIT,
 ) -> Prompt | Unreadable:
     """Read the prompt of a request.
 
@@ -48,6 +53,7 @@ def read_prompt(
         tools_place: Where the model's chat template puts the definitions of tools.
         session_field: The field that names the request's session, dots between the names of
             objects in each other: ``metadata.session_id``. Empty for none.
+        unpacked_limit: Most bytes to unpack of a compressed body. What lies behind is cut.
 
     Returns:
         The prompt, with ``problem`` telling what kept a part of the body from being read, or why
@@ -57,15 +63,20 @@ def read_prompt(
         return reason
     if not body:
         return Unreadable.NO_BODY
+    size = len(body)
+    if coding := coding_of(content_encoding):
+        body = unpack(coding, body, unpacked_limit)
+        complete = complete and len(body) < unpacked_limit
     reader = find_reader(path)
     if reader is None:
-        prompt = _raw(body, complete, text_limit)
+        prompt = _raw(body, complete, text_limit, size)
         return replace(prompt, session=_session_in(body, complete, session_field))
-    return _read(reader, body, complete, Content(text_limit, tools_place), session_field)
+    out = Content(text_limit, tools_place)
+    return _read(reader, body, complete, out, size=size, session_field=session_field)
 
 
 def _read(
-    reader: Reader, body: bytes, complete: bool, out: Content, session_field: str
+    reader: Reader, body: bytes, complete: bool, out: Content, *, size: int, session_field: str
 ) -> Prompt | Unreadable:
     parsed = parse(body, complete=complete)
     if not isinstance(parsed.value, dict):
@@ -75,7 +86,7 @@ def _read(
     cut = parsed.cut and not complete
     session = session_of(fields, session_field)
     if api is None and not cut:  # behind a cut the field may come that tells the API
-        prompt = _raw(body, complete, out.text_limit, parsed.problem)
+        prompt = _raw(body, complete, out.text_limit, size, parsed.problem)
         return replace(prompt, session=session)
     content, media, text = out.finish()
     if api is None or not content:
@@ -90,7 +101,7 @@ def _read(
         model=_string(fields.whole("model")),
         cut=cut,
         problem=parsed.problem,
-        size=len(body),
+        size=size,
         session=session,
     )
 
@@ -104,7 +115,9 @@ def _session_in(body: bytes, complete: bool, field: str) -> str:
     return session_of(Fields(parsed.value, cut=parsed.cut), field) if known else ""
 
 
-def _raw(body: bytes, complete: bool, text_limit: int, problem: Unreadable | None = None) -> Prompt:
+def _raw(
+    body: bytes, complete: bool, text_limit: int, size: int, problem: Unreadable | None = None
+) -> Prompt:
     """Raw bytes are a prefix of the full body's whatever follows, so no salt marks the cut."""
     return Prompt(
         api=Api.RAW,
@@ -112,7 +125,7 @@ def _raw(body: bytes, complete: bool, text_limit: int, problem: Unreadable | Non
         text=body[:text_limit],
         cut=not complete,
         problem=problem,
-        size=len(body),
+        size=size,
     )
 
 

@@ -235,7 +235,7 @@ class Exchange:
     def _prompt(self, due: DecisionDue) -> Prompt | None:
         """Read the prompt, and what the ledger of what really happens is told of the request."""
         assert self._stats is not None
-        found = self._problem or prompt_of(due, self._settings)
+        found = self._problem or prompt_of(due, self._settings, self.window)
         problem = found if isinstance(found, Unreadable) else found.problem
         if problem is not None:
             self._stats.problems[problem] += 1

@@ -18,8 +18,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 """A declared length is believed up to here: it is the client's word, and weighs on a replica."""
 
 
-def prompt_of(due: DecisionDue, settings: PoolSettings) -> Prompt | Unreadable:
-    """Read the prompt of a request."""
+def prompt_of(due: DecisionDue, settings: PoolSettings, window: int) -> Prompt | Unreadable:
+    """Read the prompt of a request, at most a window of its body."""
     head = due.head
     return read_prompt(
         head.header(":path"),
@@ -30,6 +30,7 @@ def prompt_of(due: DecisionDue, settings: PoolSettings) -> Prompt | Unreadable:
         text_limit=settings.length,
         tools_place=settings.tools,
         session_field=settings.session_field,
+        unpacked_limit=window,
     )
 
 

@@ -4,13 +4,16 @@ Whatever the body, the replica that holds its start gets it, byte for byte.
 """
 
 import asyncio
+import gzip
 import json
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import aiohttp
+import brotli
 import pytest
+import zstandard
 
 from extproc.lab.envoy_config import LONGEST_BODY
 from extproc.lab.stack import LocalStack
@@ -80,6 +83,13 @@ CASES = {
 }
 
 
+PACKS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "br": brotli.compress,
+    "zstd": zstandard.compress,
+}
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 async def test_a_body_reaches_whole_the_replica_that_holds_its_start(
     stack: LocalStack, mode: BodyMode, case: Case
@@ -97,6 +107,20 @@ async def test_a_body_reaches_whole_the_replica_that_holds_its_start(
     assert (second.status, second.received) == (200, digest(body))
     assert second.replica == first.replica
     assert (await pool(stack, name))["reasons"]["matched"] == before + 1
+
+
+@pytest.mark.parametrize(("coding", "pack"), PACKS.items(), ids=PACKS)
+async def test_a_packed_body_is_read_and_reaches_the_replica_as_it_came(
+    stack: LocalStack, mode: BodyMode, coding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    port, topic = stack.port(name_of(mode)), uuid.uuid4().hex
+    plain = chat(200_000, topic, "first")
+    first = await http1(port, [plain], length=len(plain))
+    packed = pack(chat(200_000, topic, "second"))
+    headers = [JSON, ("content-encoding", coding)]
+    second = await http1(port, [packed], headers=headers, length=len(packed))
+    assert (second.status, second.received) == (200, digest(packed))
+    assert second.replica == first.replica
 
 
 async def test_an_upload_that_stalls_is_decided_and_arrives_whole(stack: LocalStack) -> None:

@@ -61,11 +61,16 @@ def test_ollama_reads_json_under_the_content_type_of_curl() -> None:
     assert unreadable("POST", "/api/chat?x=1", form, "", "") is None
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "identity, gzip"])
-def test_compressed_bodies_are_not_readable(encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["compress", "gzip, gzip", "aes128gcm", "dcb"])
+def test_codings_that_nobody_unpacks(encoding: str) -> None:
     assert unreadable("POST", CHAT, "application/json", encoding, "") is Unreadable.COMPRESSED
     found = read_prompt(CHAT, "application/json", encoding, b"\x1f\x8b", complete=True)
     assert found is Unreadable.COMPRESSED
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "X-GZIP", " br ", "zstd", "identity, deflate"])
+def test_codings_that_are_read(encoding: str) -> None:
+    assert unreadable("POST", CHAT, "application/json", encoding, "") is None
 
 
 def test_identity_is_no_compression() -> None:

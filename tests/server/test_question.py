@@ -23,6 +23,9 @@ ADDRESSES = tuple(f"10.0.0.{number}:80" for number in range(1, 8))
 FOUND = Fingerprint((256,), (b"h" * 16,), (64,), 100, b"t" * 16, b"s" * 16)
 
 
+WINDOW = 1 << 16
+
+
 def due(body: bytes, *, complete: bool = True, **headers: str) -> DecisionDue:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
     fixed = {
@@ -36,7 +39,7 @@ def due(body: bytes, *, complete: bool = True, **headers: str) -> DecisionDue:
 
 def asked(question: DecisionDue, pool: PoolSettings | None = None) -> Fingerprint:
     pool = pool or PoolSettings()
-    prompt = prompt_of(question, pool)
+    prompt = prompt_of(question, pool, WINDOW)
     assert isinstance(prompt, Prompt)
     return fingerprint_of(prompt, question, pool, "llm")
 
@@ -105,7 +108,7 @@ def test_the_place_of_tools_is_the_pools(place: ToolsPlace) -> None:
     fixed = {":method": ["POST"], ":path": ["/v1/chat/completions"]}
     head = RequestHead(fixed, {}, {}, BodyMode.STREAMED, end_of_stream=False)
 
-    prompt = prompt_of(DecisionDue(head, body, complete=True), PoolSettings(tools=place))
+    prompt = prompt_of(DecisionDue(head, body, complete=True), PoolSettings(tools=place), WINDOW)
 
     assert isinstance(prompt, Prompt)
     tools_are_first = prompt.content.index(b'{"name":"f"}') < prompt.content.index(b"be terse")
@@ -117,7 +120,7 @@ SESSIONS = PoolSettings(session_header="x-session", session_field="user")
 
 def session(body: bytes = b'{"prompt": "x"}', *, pool: str = "llm", x_session: str = "") -> bytes:
     question = due(body, x_session=x_session)
-    prompt = prompt_of(question, SESSIONS)
+    prompt = prompt_of(question, SESSIONS, WINDOW)
     assert isinstance(prompt, Prompt)
     return session_key(prompt, question.head, SESSIONS, pool)
 
@@ -173,4 +176,4 @@ def test_the_limit_is_that_of_the_priority() -> None:
 
 
 def test_an_unreadable_body_says_why() -> None:
-    assert prompt_of(due(b""), PoolSettings()) is Unreadable.NO_BODY
+    assert prompt_of(due(b""), PoolSettings(), WINDOW) is Unreadable.NO_BODY

@@ -121,7 +121,7 @@ def test_the_pools_name() -> None:
                 ":method": "POST",
                 ":path": "/v1/completions",
                 "content-type": "application/json",
-                "content-encoding": "br",
+                "content-encoding": "compress",
             },
             Unreadable.COMPRESSED,
         ),

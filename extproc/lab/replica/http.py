@@ -28,6 +28,10 @@ from extproc.lab.replica.openai import (
 )
 from extproc.lab.replica.request import Output
 from extproc.lab.replica.requestlog import ReceivedRequest, RequestLog
+from extproc.prompt.compression import coding_of, unpack, unpacks
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Most bytes of a compressed body to unpack."""
 
 ENTRY = web.RequestKey("entry", ReceivedRequest)
 
@@ -191,7 +195,8 @@ class Replica:
             body += data
         entry.complete = True
         try:
-            generation = read_generation(bytes(body), chat=chat)
+            plain = _unpacked(bytes(body), request.headers.get("content-encoding", ""))
+            generation = read_generation(plain, chat=chat)
             sequences = [self._sequence(generation, prompt) for prompt in generation.prompts]
         except BadRequestError as error:
             message = {"message": str(error), "type": "BadRequestError", "code": 400}
@@ -269,6 +274,16 @@ class Replica:
             "created": int(time.time()),
             "model": generation.model or self.settings.model,
         }
+
+
+def _unpacked(body: bytes, content_encoding: str) -> bytes:
+    """The plain text of a body. An engine behind middleware that unpacks sees no other."""
+    coding = coding_of(content_encoding)
+    if not coding:
+        return body
+    if not unpacks(coding):
+        raise BadRequestError(f"unsupported content-encoding: {coding}")
+    return unpack(coding, body, _MOST_BYTES)
 
 
 def _event(fields: dict[str, Any]) -> bytes:

@@ -27,6 +27,7 @@ async def serve(replicas: Sequence[tuple[str, int, ReplicaSettings]]) -> None:
             runner = web.AppRunner(
                 Replica(settings).application,
                 access_log=None,
+                auto_decompress=False,  # digests are of what arrived
                 handler_cancellation=True,  # a client that leaves aborts its sequence
                 shutdown_timeout=0.5,
             )
