@@ -166,7 +166,7 @@ class PoolSettings(BaseModel):
         description="`prefix_aware`: requests in flight at which a replica is full.",
     )
     uncached_weight: float = Field(
-        default=1.5,
+        default=2.5,
         ge=0,
         le=1000,
         allow_inf_nan=False,

@@ -80,7 +80,7 @@ class Policy:
     """
 
     strategy: Strategy = Strategy.KV_AWARE
-    uncached_milli: int = 1500
+    uncached_milli: int = 2500
     decode_tokens: int = 64
     prefill_rate: int = 24_000
     threshold: int = 32

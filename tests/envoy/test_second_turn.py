@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONVERSATIONS = 180
 AT_ONCE = 4
 """Few enough that load never outweighs a first turn of 3,000 bytes: three requests more than
-elsewhere cost 3 x 256 tokens, its checkpoint of at least 2,600 bytes saves 1.5 x 650."""
+elsewhere cost 3 x 256 tokens, its checkpoint of at least 2,600 bytes saves 2.5 x 650."""
 
 STRATEGIES = [Strategy.KV_AWARE, Strategy.PREFIX_AWARE]
 

@@ -33,8 +33,8 @@ def test_a_quarter_that_was_known_is_enough_for_the_whole_pull() -> None:
 
 
 def test_among_more_routers_the_load_that_one_sees_counts_for_more() -> None:
-    """What the home saves is worth 2,000 queued tokens; a busy home is left the sooner."""
-    queued = (0, 2200)
+    """What the cache saves is worth 7,500 queued tokens; a busy replica is left the sooner."""
+    queued = (0, 4000)
     matched = (0, 3000)
     assert choose(question(Apart.of(0, 0, 2), pending=queued, matched=matched)).ranked[0] == 1
     assert choose(question(Apart.of(0, 0, 9), pending=queued, matched=matched)).ranked[0] == 0

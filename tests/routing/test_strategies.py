@@ -42,17 +42,19 @@ def test_kv_aware_prefers_what_is_cached() -> None:
 
 
 def test_kv_aware_weighs_the_wait_against_the_cache() -> None:
-    # 600 uncached tokens more cost 900; they are worth a wait of 899, not of 901.
-    assert ask(Strategy.KV_AWARE, (0, 899, 600), (0, 0, 0))[0][0] == 0
-    assert ask(Strategy.KV_AWARE, (0, 901, 600), (0, 0, 0)) == ((1, 0), Reason.SPILLED)
+    # 600 uncached tokens more cost 1,500; they are worth a wait of 1,499, not of 1,501.
+    assert ask(Strategy.KV_AWARE, (0, 1499, 600), (0, 0, 0))[0][0] == 0
+    assert ask(Strategy.KV_AWARE, (0, 1501, 600), (0, 0, 0)) == ((1, 0), Reason.SPILLED)
     # At a tie the earlier candidate wins.
-    assert ask(Strategy.KV_AWARE, (0, 900, 600), (0, 0, 0))[0][0] == 0
-    assert ask(Strategy.KV_AWARE, (0, 0, 0), (0, 900, 600))[0][0] == 0
+    assert ask(Strategy.KV_AWARE, (0, 1500, 600), (0, 0, 0))[0][0] == 0
+    assert ask(Strategy.KV_AWARE, (0, 0, 0), (0, 1500, 600))[0][0] == 0
 
 
 def test_kv_aware_counts_decoding_requests() -> None:
-    assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=256)[0][0] == 1  # 768 > 750
-    assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=249)[0][0] == 0
+    assert (
+        ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=417)[0][0] == 1
+    )  # 1251 > 1250
+    assert ask(Strategy.KV_AWARE, (3, 0, 500), (0, 0, 0), decode_tokens=416)[0][0] == 0
 
 
 def test_kv_aware_without_a_prompt_goes_by_load() -> None:
@@ -109,14 +111,14 @@ def test_matched_only_takes_friends() -> None:
 
 def test_a_session_is_worth_so_many_tokens() -> None:
     strategy, known = Strategy.KV_AWARE, (0, 0, 0)
-    # 1,024 tokens, or 16 requests of 64, or two thirds of that in matched tokens.
+    # 1,024 tokens, or 16 requests of 64, or two fifths of that in matched tokens.
     assert ask(strategy, known, (0, 1023, 0), session=1) == ((1, 0), Reason.SESSION)
     assert ask(strategy, known, (0, 1025, 0), session=1) == ((0, 1), Reason.COLD)
     assert ask(strategy, known, (15, 0, 0), session=1)[0] == (1, 0)
     assert ask(strategy, known, (17, 0, 0), session=1)[0] == (0, 1)
-    assert ask(strategy, (0, 0, 680), known, session=1) == ((1, 0), Reason.SESSION)
-    assert ask(strategy, (0, 0, 690), known, session=1) == ((0, 1), Reason.MATCHED)
-    assert ask(strategy, known, (0, 0, 500), (0, 0, 1000), session=1) == ((1, 2, 0), Reason.SESSION)
+    assert ask(strategy, (0, 0, 400), known, session=1) == ((1, 0), Reason.SESSION)
+    assert ask(strategy, (0, 0, 420), known, session=1) == ((0, 1), Reason.MATCHED)
+    assert ask(strategy, known, (0, 0, 500), (0, 0, 900), session=1) == ((1, 2, 0), Reason.SESSION)
     assert ask(strategy, known, (0, 0, 500), session=1) == ((1, 0), Reason.MATCHED)
 
 
