@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from extproc.lab.bench.command import bench
+from extproc.lab.decisions.command import decisions
 from extproc.lab.overhead.command import overhead
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.running import run_to_end
@@ -21,6 +22,7 @@ lab = typer.Typer(no_args_is_help=True, help="Parts of the local stack.")
 app.add_typer(lab, name="lab")
 app.add_typer(bench, name="bench")
 bench.command()(overhead)
+bench.command()(decisions)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""A hash of all decisions on one workload: what two versions of the code must have in common."""
