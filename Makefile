@@ -46,6 +46,11 @@ test-envoys: $(VENV)/.installed $(ENVOYS:%=.venv-envoy-%/.installed) ## The test
 test-packages: $(VENV)/.installed ## The wheel in empty environments, on every Python that is here.
 	$(VENV)/bin/python -m pytest -m packages tests/packaging $(ARGS)
 
+# Ryuk, which cleans up after testcontainers, would be one more image to fetch; these tests clean up themselves.
+.PHONY: test-containers
+test-containers: $(VENV)/.installed ## The image and the compose stack, in Docker; some minutes.
+	TESTCONTAINERS_RYUK_DISABLED=true $(VENV)/bin/python -m pytest -m containers tests/containers $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/.installed ## Style and types.
 	$(VENV)/bin/ruff format --check
