@@ -242,6 +242,14 @@ class PoolSettings(BaseModel):
         description="`kv_aware`: queued tokens by which the replica that served a session last is "
         "preferred.",
     )
+    max_keys: int = Field(
+        default=1_000_000,
+        ge=0,
+        le=1_000_000_000,
+        description="Keys, of about 150 bytes, that the store may get in each `x-prefix-ttl` for "
+        "new prompts. Then new ones are routed but not remembered, until that time is over; what "
+        "is known stays so. 0: no limit.",
+    )
     max_in_flight: int = Field(
         default=0,
         ge=0,
@@ -339,6 +347,7 @@ class PoolSettings(BaseModel):
             ttl_s=self.ttl,
             cache_tokens=self.cache_tokens,
             session_tokens=self.session_weight,
+            max_keys=self.max_keys,
         )
 
     @cached_property

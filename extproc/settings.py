@@ -141,6 +141,13 @@ class Settings(BaseSettings):
         description="Bytes of a streamed body that are read before deciding, or `64KiB`; a pool "
         "may set its own.",
     )
+    inspect_memory: Size = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description="Bytes of bodies that all open requests together keep for deciding, or "
+        "`256MiB`. A request that finds no room is decided by what it has, or by load. "
+        "0: no limit.",
+    )
     max_message_size: Size = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,
@@ -152,6 +159,22 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         description="Most requests open at once; Envoy routes the others by itself. 0: no limit.",
+    )
+    max_pools: int = Field(
+        default=1000,
+        ge=1,
+        description="Most pools that Envoy's clusters name; Envoy routes the requests of others by "
+        "itself. Pools that `x-prefix-pool` names are not counted.",
+    )
+    metric_pools: int = Field(
+        default=100,
+        ge=1,
+        description="Most values of the label `pool` in metrics; further pools count as `other`.",
+    )
+    metric_replicas: int = Field(
+        default=1000,
+        ge=1,
+        description="Most replicas, over all pools, that have metrics of their own.",
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         default=LogLevel.INFO,

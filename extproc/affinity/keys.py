@@ -23,6 +23,7 @@ class PoolKeys:
         self.routers = base + b"routers"
         self.incarnations = base + b"incarnations"
         self.board = base + b"board"
+        self.written = base + b"written"
         self._open = base + b"open:"
         self._checkpoint = base + b"c:"
         self._home = base + b"h:"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from extproc.affinity.board import Board
 from extproc.affinity.ledger import BLOCK, Account
 from extproc.affinity.store import ReplicaState, Reservation, StoreStatus, moved
+from extproc.limits import Limits
 from extproc.routing import (
     FULL,
     Apart,
@@ -76,6 +77,19 @@ class _Pool:
     turn: int = 0
     rate: int = 1
     familiarity: Familiarity = field(default_factory=Familiarity)
+    written: int = 0
+    written_since: int = 0
+
+    def may_add(self, policy: Policy, second: int) -> bool:
+        """Whether one more new key may be written: counted from the first one on, for a ttl."""
+        if not policy.max_keys:
+            return True
+        if second - self.written_since >= policy.ttl_s:
+            self.written_since, self.written = second, 0
+        if self.written >= policy.max_keys:
+            return False
+        self.written += 1
+        return True
 
 
 @dataclass(slots=True)
@@ -151,6 +165,7 @@ class MemoryStore:
         self._seen: OrderedDict[bytes, Seen] = OrderedDict()
         self._homes: OrderedDict[bytes, Seen] = OrderedDict()  # of one replica each
         self._longest_ttl = 0
+        self._limits = Limits()
         self._held: dict[str, _Held] = {}
 
     async def start(self) -> None:
@@ -228,24 +243,43 @@ class MemoryStore:
             found.pool.turn += 1
         first = choice.ranked[0]
         replica, account, depth = decision.ranked[0], found.accounts[first], found.depths[first]
+        sticky, session = self._writable(reservation, found, choice)
         if reservation.hold:
             account.drain(found.now_us, policy.prefill_rate)
             uncached = decision.total_tokens - decision.matched_tokens
             end = account.take(uncached)
-            new_home = choice.home is not None and found.sticky == _NOBODY
-            new_session = found.session.writable and found.session.position != first
+            new_home = sticky and found.sticky == _NOBODY
+            new_session = session and found.session.position != first
             self._held[reservation.id] = _Held(
                 reservation, replica, uncached, end, depth, new_home, new_session, decision
             )
         if print_:
             found.pool.familiarity.take_in(decision.best_tokens, decision.total_tokens)
-            self._record(replica, account, print_.hashes, depth, found.memory)
-            if choice.home is not None and found.sticky.writable:
+            self._record(reservation, replica, found, first)
+            if sticky and choice.home is not None:
                 home = reservation.candidates[choice.home]
                 epoch = found.accounts[choice.home].epoch
                 self._keep_home(print_.sticky, home, epoch, found.memory)
-        if found.session.writable:
+        if session:
             self._keep_home(reservation.session, replica, account.epoch, found.memory)
+
+    def _writable(
+        self, reservation: Reservation, found: _Found, choice: Choice
+    ) -> tuple[bool, bool]:
+        """Whether the sticky entry and the session's entry are written."""
+        sticky = choice.home is not None and found.sticky.writable
+        if sticky and found.sticky.position is None:
+            sticky = self._may_add(reservation, found)
+        session = found.session.writable
+        if session and found.session.position is None:
+            session = self._may_add(reservation, found)
+        return sticky, session
+
+    def _may_add(self, reservation: Reservation, found: _Found) -> bool:
+        granted = found.pool.may_add(reservation.policy, found.memory.second)
+        if not granted:
+            self._limits.hit("x-prefix-max-keys", "new prompts are routed, not remembered")
+        return granted
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
@@ -323,7 +357,12 @@ class MemoryStore:
 
     def status(self) -> StoreStatus:
         """See ``AffinityStore.status``."""
-        return StoreStatus("memory", detail="this router's memory", entries=len(self._seen))
+        return StoreStatus(
+            "memory",
+            detail="this router's memory",
+            entries=len(self._seen),
+            unwritten=self._limits.reached.total(),
+        )
 
     def _pool(self, name: str, policy: Policy | None = None) -> _Pool:
         pool = self._pools.get(name)
@@ -406,30 +445,29 @@ class MemoryStore:
             return _Home()
         return _Home(reservation.candidates.index(replica), writable=True)
 
-    def _record(
-        self,
-        replica: str,
-        account: Account,
-        checkpoints: Sequence[bytes],
-        depth: int,
-        memory: _Memory,
-    ) -> None:
+    def _record(self, reservation: Reservation, replica: str, found: _Found, position: int) -> None:
         """Write what is new or a quarter forgotten.
 
         From the deepest up: what is before a fresh checkpoint is not much older than it.
         """
+        assert reservation.fingerprint is not None
+        checkpoints, memory = reservation.fingerprint.hashes, found.memory
+        account, depth = found.accounts[position], found.depths[position]
         stamp = _stamp(max(memory.second, account.epoch), account.taken)
+        oldest = memory.second - memory.ttl
         for at in range(len(checkpoints), 0, -1):
             checkpoint = checkpoints[at - 1]
             seen = self._seen.get(checkpoint)
             if seen is None:
-                self._seen[checkpoint] = {replica: stamp}
+                if self._may_add(reservation, found):
+                    self._seen[checkpoint] = {replica: stamp}
                 continue
             last = seen.get(replica)
             if at <= depth and last is not None and memory.holds(account, last, quarters=4):
                 break
-            oldest = memory.second - memory.ttl
             kept = {each: old for each, old in seen.items() if old >> 32 > oldest}
+            if not kept and not self._may_add(reservation, found):
+                continue
             kept[replica] = stamp
             self._seen[checkpoint] = kept
             self._seen.move_to_end(checkpoint)

@@ -19,6 +19,7 @@ from extproc.affinity.outbox import Outbox
 from extproc.affinity.scripts import Value
 from extproc.affinity.share import STALE, Share, StaleIndexError
 from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
+from extproc.limits import Limits
 from extproc.routing import FULL, Decision, Policy, Reason, rendezvous
 
 _REASONS = {
@@ -72,6 +73,7 @@ class RedisStore:
         self._share = Share(self._link, router, grace_s=grace_s, silence_s=silence_s)
         self._pools: dict[str, PoolDirectory] = {}
         self._holders: dict[str, PoolDirectory] = {}  # by the ids of what is held
+        self._limits = Limits()
         self._outbox = Outbox(self._release_all, self._lost)
 
     async def start(self) -> None:
@@ -110,7 +112,10 @@ class RedisStore:
             if reservation.hold:
                 self._outbox.release(reservation.pool, reservation.id)
             raise
-        reason, matched, best, *ranked = reply
+        reason, matched, best, unwritten, *ranked = reply
+        if unwritten:
+            self._link.status.unwritten += unwritten
+            self._limits.hit("x-prefix-max-keys", "new prompts are routed, not remembered")
         total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
         decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
         if decision.ranked and reservation.hold:
@@ -301,7 +306,7 @@ class RedisStore:
         """Keys and arguments as ``lua/reserve.lua`` wants them."""
         policy, fingerprint, names = reservation.policy, reservation.fingerprint, pool.keys
         tokens = fingerprint.tokens if fingerprint else ()
-        keys = [names.state, names.open(self._router), names.routers]
+        keys = [names.state, names.open(self._router), names.routers, names.written]
         keys += _affinity_keys(names, reservation)
         args: list[Value] = [
             pool.generation,
@@ -321,6 +326,7 @@ class RedisStore:
             _packed(reservation),
             policy.session_tokens,
             reservation.max_in_flight,
+            policy.max_keys,
         ]
         return keys, args
 

@@ -91,6 +91,7 @@ class StoreStatus:
         reclaimed: Reservations of dead routers taken back.
         breaker: ``closed``, ``open`` or ``half_open``.
         entries: Checkpoints held in this router's memory.
+        unwritten: Keys that were not written because of ``Policy.max_keys``.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class StoreStatus:
     reclaimed: int = 0
     breaker: str = "closed"
     entries: int = 0
+    unwritten: int = 0
 
 
 class AffinityStore(Protocol):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
+from extproc.processing.budget import Budget
 from extproc.processing.events import (
     Answer,
     Choice,
@@ -48,12 +49,17 @@ _OVER = frozenset({_State.SETTLED, _State.REFUSED})
 
 
 class _Collected:
-    """The first bytes of a body, at most ``window`` of them, and how many there were."""
+    """The first bytes of a body, at most ``window`` of them, and how many there were.
 
-    __slots__ = ("_chunks", "_window", "ended", "length", "received")
+    Where the budget of all bodies has no room, the window ends there: the body counts as cut.
+    """
 
-    def __init__(self, window: int) -> None:
+    __slots__ = ("_budget", "_chunks", "_kept", "_window", "ended", "length", "received")
+
+    def __init__(self, window: int, budget: Budget) -> None:
         self._chunks: list[bytes] = []
+        self._kept = 0
+        self._budget = budget
         self._window = window
         self.received = 0
         self.ended = False
@@ -62,11 +68,18 @@ class _Collected:
     def add(self, body: bytes) -> None:
         room = self._window - self.received
         if body and room > 0:
-            self._chunks.append(body[:room])  # without a copy where all of it fits
+            part = body[:room]  # without a copy where all of it fits
+            if self._budget.take(len(part)):
+                self._kept += len(part)
+                self._chunks.append(part)
+            else:
+                self._window = self.received
         self.received += len(body)
 
     def take(self) -> bytes:
         chunks, self._chunks = self._chunks, []
+        self._budget.give_back(self._kept)
+        self._kept = 0
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     @property
@@ -107,9 +120,11 @@ class RequestSide:
         "_state",
     )
 
-    def __init__(self, readable: Callable[[RequestHead], bool], window: int) -> None:
+    def __init__(
+        self, readable: Callable[[RequestHead], bool], window: int, budget: Budget
+    ) -> None:
         self._readable = readable
-        self._collected = _Collected(window)
+        self._collected = _Collected(window, budget)
         self._head: RequestHead | None = None
         self._rules: Rules = ASSUMED
         self._place = Place.START

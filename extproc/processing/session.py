@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from extproc.processing.budget import Budget
 from extproc.processing.events import Answer, Choice, Event, RequestHead, Violation
 from extproc.processing.replies import Kind
 from extproc.processing.request import RequestSide
@@ -27,14 +28,19 @@ class Session:
         readable: Whether the prompt of a request with this head can be read. If not, the choice
             is made at its headers.
         window: Most bytes of a body that are looked at.
+        budget: Bytes that all sessions together may keep; ``abandon`` gives back what one has.
     """
 
     __slots__ = ("_configured", "_request", "_response")
 
     def __init__(
-        self, *, readable: Callable[[RequestHead], bool], window: int = DEFAULT_WINDOW
+        self,
+        *,
+        readable: Callable[[RequestHead], bool],
+        window: int = DEFAULT_WINDOW,
+        budget: Budget | None = None,
     ) -> None:
-        self._request = RequestSide(readable, window)
+        self._request = RequestSide(readable, window, budget or Budget())
         self._response = ResponseSide()
         self._configured = False
 

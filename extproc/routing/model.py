@@ -77,6 +77,7 @@ class Policy:
         cache_tokens: Tokens that a replica's cache holds: so many later a prompt counts as
             forgotten. 0 where that is not known.
         session_tokens: Pending tokens by which the replica that served a session last is preferred.
+        max_keys: New keys of affinity that may be written in ``ttl_s``; 0 for no limit.
     """
 
     strategy: Strategy = Strategy.KV_AWARE
@@ -87,6 +88,7 @@ class Policy:
     ttl_s: int = 600
     cache_tokens: int = 0
     session_tokens: int = 1024
+    max_keys: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class App:
             deadline_s=settings.store_deadline_ms / 1000,
             memory_entries=settings.store_memory_entries,
         )
-        stats = Stats()
+        stats = Stats(most_pools=settings.metric_pools, most_replicas=settings.metric_replicas)
         self._log = decision_log(settings, stats)
         self.router = Router(
             self.store,
@@ -63,6 +63,8 @@ class App:
             stats=stats,
             log=self._log,
             defaults=pairs_of(settings.pool_defaults),
+            inspect_memory=settings.inspect_memory,
+            max_pools=settings.max_pools,
         )
         self.metrics = Metrics(self.router.stats, self.store.status, self.router.discovery.statuses)
         self.health = Health()

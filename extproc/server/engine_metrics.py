@@ -1,7 +1,6 @@
 """The metrics by which predictions are held against what the engines counted."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from types import MappingProxyType
 
 from prometheus_client.core import Metric
@@ -9,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from extproc.replicas.engine.report import Report
 from extproc.server.families import counter, gauge
-from extproc.server.stats import MAX_REPLICAS, ReplicaStats, Stats
+from extproc.server.stats import ReplicaStats, Stats
 
 PoolEngines = Mapping[str, Mapping[str, Report]]
 
@@ -71,23 +70,18 @@ class EngineMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        counts = [
+        counts = self._stats.first_replicas(
             ((pool, replica), found)
             for pool, stats in self._stats.pools.items()
             for replica, found in stats.replicas.items()
-        ][:MAX_REPLICAS]
+        )
         for name, text, read in _PREDICTED:
             rows = [(key, read(found)) for key, found in counts]
             yield counter(f"replica_{name}", text, _LABELS, rows)
-        told = list(
-            islice(
-                (
-                    ((pool, replica), report)
-                    for pool, reports in self.reports.items()
-                    for replica, report in reports.items()
-                ),
-                MAX_REPLICAS,
-            )
+        told = self._stats.first_replicas(
+            ((pool, replica), report)
+            for pool, reports in self.reports.items()
+            for replica, report in reports.items()
         )
         up = [(key, float(not report.error)) for key, report in told]
         yield gauge("engine_up", "Whether a replica's engine could be asked.", _LABELS, up)

@@ -97,6 +97,9 @@ class Exchange:
         stats.asked(route_of(due.head), settings)
         if self._errors:
             self._router.report(self._errors, due.head)
+        if not self._router.admits(self._pool, settings):
+            self.failed()
+            return Choice()
         self._source = self._router.source(self._pool, due.head, settings)
         stats.source = self._source.name
         decision = self._decision = await self._decide(due, self._prompt(due))
@@ -122,7 +125,7 @@ class Exchange:
         return self._settings.protocol is Protocol.EPP
 
     def failed(self) -> None:
-        """Tell that choosing failed by a fault of our own; the choice is Envoy's."""
+        """Tell that choosing failed by a fault or limit of our own; the choice is Envoy's."""
         self._decision = Decision((), Reason.FALLBACK)
         self._release()
         if self._stats is not None:

@@ -21,7 +21,7 @@ from extproc.replicas.watch import SourceStatus, State
 from extproc.server.durations import SHORT, Durations
 from extproc.server.engine_metrics import EngineMetrics, PoolEngines
 from extproc.server.families import counter, durations, gauge
-from extproc.server.stats import MAX_POOLS, MAX_REPLICAS, PoolStats, Stats
+from extproc.server.stats import PoolStats, Stats
 
 PoolStates = Mapping[str, Mapping[str, ReplicaState]]
 PoolHealth = Mapping[str, Mapping[str, ReplicaHealth]]
@@ -48,14 +48,14 @@ class Metrics:
             "Time from the last byte that a decision needed to the decision.",
             SHORT,
         )
-        self._replicas = _Replicas()
+        self._replicas = _Replicas(stats)
         self._engines = EngineMetrics(stats)
         for collector in (
             self.decision_seconds,
             stats.store_seconds,
             _Router(stats),
             _Store(status),
-            _Sources(sources),
+            _Sources(sources, stats),
             self._replicas,
             self._engines,
         ):
@@ -191,6 +191,12 @@ class _Router(Collector):
         )
         for name, text, label, counts in (
             ("setting_errors", "Requests with a bad pool setting.", "key", stats.setting_errors),
+            (
+                "limit_reached",
+                "How often a limit held something back, by its setting.",
+                "setting",
+                stats.limits.reached,
+            ),
             ("violations", "Messages against the protocol.", "what", stats.violations),
             ("errors", "Faults of this server.", "type", stats.errors),
             (
@@ -225,6 +231,7 @@ class _Store(Collector):
             ("fallbacks", "Decisions from memory because the store failed.", status.fallbacks),
             ("replayed", "Affinities written again after an outage.", status.replayed),
             ("reclaimed", "Reservations of dead routers taken back.", status.reclaimed),
+            ("unwritten", "Keys over `x-prefix-max-keys`.", status.unwritten),
         ):
             yield counter(f"store_{name}", text, ["kind"], [((status.kind,), number)])
         yield counter(
@@ -238,13 +245,14 @@ class _Store(Collector):
 class _Sources(Collector):
     """How the discovery sources are doing."""
 
-    def __init__(self, sources: Callable[[], Mapping[str, SourceStatus]]) -> None:
+    def __init__(self, sources: Callable[[], Mapping[str, SourceStatus]], stats: Stats) -> None:
         self._sources = sources
+        self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
         found = [
             ((pool, status.kind), status)
-            for pool, status in islice(self._sources().items(), MAX_POOLS)
+            for pool, status in islice(self._sources().items(), self._stats.most_pools)
         ]
         labels = ["pool", "source"]
         yield gauge(
@@ -276,16 +284,17 @@ class _Sources(Collector):
 class _Replicas(Collector):
     """The replicas as the store last had them."""
 
-    def __init__(self) -> None:
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
         self.pools: PoolStates = {}
         self.health: PoolHealth = {}
 
     def collect(self) -> Iterator[Metric]:
-        rows = [
+        rows = self._stats.first_replicas(
             ((pool, replica), state)
             for pool, replicas in self.pools.items()
             for replica, state in replicas.items()
-        ][:MAX_REPLICAS]
+        )
         labels = ["pool", "replica"]
         yield gauge(
             "replica_in_flight",
@@ -299,11 +308,11 @@ class _Replicas(Collector):
             labels,
             [(key, state.pending_tokens) for key, state in rows],
         )
-        states = [
+        states = self._stats.first_replicas(
             ((pool, replica), state)
             for pool, replicas in self.health.items()
             for replica, state in replicas.items()
-        ][:MAX_REPLICAS]
+        )
         yield gauge(
             "replica_weight",
             "Share of a full load that a replica is given: 0 while it is ejected.",

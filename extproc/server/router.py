@@ -10,6 +10,7 @@ import structlog
 
 from extproc.affinity.store import AffinityStore
 from extproc.pool_settings import KEYS, Parsed, PoolSettings, SettingError, parse
+from extproc.processing.budget import Budget
 from extproc.processing.events import RequestHead
 from extproc.prompt import unreadable
 from extproc.prompt.model import Unreadable
@@ -42,6 +43,8 @@ class Router:
         stats: What it counts in.
         log: Where decisions are logged, or None.
         defaults: Pool settings, as metadata, that hold unless a stream brings others.
+        inspect_memory: Bytes that all streams together keep for their choices; 0 for no limit.
+        max_pools: Most pools that are named by Envoy's clusters.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Router:
         stats: Stats | None = None,
         log: DecisionLog | None = None,
         defaults: Iterable[tuple[str, str]] = (),
+        inspect_memory: int = 0,
+        max_pools: int = _MOST_POOLS,
     ) -> None:
         self.store = store
         self.stats = stats or Stats()
@@ -70,6 +75,9 @@ class Router:
         self._reported: set[tuple[str, str, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._warned_of_address = False
+        self.budget = Budget(inspect_memory)
+        self._max_pools = max_pools
+        self._pools: set[str] = set()
 
     def next_id(self) -> str:
         """A reservation id that no router has used before."""
@@ -104,6 +112,28 @@ class Router:
     def window(self, settings: PoolSettings) -> int:
         """Most bytes of a body to read."""
         return settings.inspect_window or self._window
+
+    def held_back(self) -> None:
+        """Count that bodies were cut because all streams together kept too many bytes."""
+        denied, self.budget.denied = self.budget.denied, 0
+        for _ in range(denied):
+            self.stats.limits.hit(
+                "--inspect-memory", "bodies count as cut there, or are routed by load"
+            )
+
+    def admits(self, pool: str, settings: PoolSettings) -> bool:
+        """Whether there is room for a pool.
+
+        A pool that the configuration names always is. A cluster's name may come from a client,
+        where a route takes it from a header: of those there are only so many.
+        """
+        if settings.pool or pool in self._pools:
+            return True
+        if len(self._pools) < self._max_pools:
+            self._pools.add(pool)
+            return True
+        self.stats.limits.hit("--max-pools", "Envoy routes the requests of further pools by itself")
+        return False
 
     def source(self, pool: str, head: RequestHead, settings: PoolSettings) -> Source:
         """Where the candidates of a request come from."""

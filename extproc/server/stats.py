@@ -1,9 +1,13 @@
 """What this router counts, in plain numbers: the pages and the metrics read them."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
+from typing import TypeVar
 
+from extproc.limits import Limits
 from extproc.pool_settings import PoolSettings
 from extproc.prompt.model import Unreadable
 from extproc.replicas.faults import Fault
@@ -13,12 +17,13 @@ from extproc.server.trail import Trail
 
 MAX_POOLS = 100
 OTHER = "other"
-"""Where pools beyond ``MAX_POOLS`` are counted."""
+"""Where pools beyond ``Stats.most_pools`` are counted."""
 
 MAX_REPLICAS = 1000
-"""Replicas that get series of their own, over all pools."""
 
 _MAX_ROUTES = 50
+
+_Row = TypeVar("_Row")
 
 
 class Outcome(StrEnum):
@@ -172,33 +177,48 @@ class Stats:
     """Everything that a router counts.
 
     Attributes:
-        pools: By pool name, at most ``MAX_POOLS`` and ``OTHER``.
+        pools: By pool name, at most ``most_pools`` and ``OTHER``.
+        most_pools: Pools that are counted apart.
+        most_replicas: Replicas that get series of their own, over all pools.
         setting_errors: Requests that brought a bad setting, by metadata key; unknown keys as one.
         violations: Messages that the protocol does not allow, by what was wrong.
         errors: Faults of our own, by exception type.
         open: Streams open now.
         streams: Streams since start, but for those refused.
         refused: Streams refused because too many were open.
+        limits: Limits that were reached.
         log_lines: Lines of the decision log, by what became of them.
         store_seconds: How long decisions waited for the store.
         trail: The last decisions.
     """
 
     pools: dict[str, PoolStats] = field(default_factory=dict)
+    most_pools: int = MAX_POOLS
+    most_replicas: int = MAX_REPLICAS
     setting_errors: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     open: int = 0
     streams: int = 0
     refused: int = 0
+    limits: Limits = field(default_factory=Limits)
     log_lines: Counter[str] = field(default_factory=Counter)
     store_seconds: Durations = field(default_factory=_store_seconds)
     trail: Trail = field(default_factory=Trail)
 
     def pool(self, name: str) -> PoolStats:
-        """The counts of a pool; from the 101st pool on all share one."""
+        """The counts of a pool; from one more than ``most_pools`` on all share one."""
         stats = self.pools.get(name)
         if stats is None:
-            name = name if len(self.pools) < MAX_POOLS else OTHER
+            if len(self.pools) >= self.most_pools:
+                name = OTHER
+                self.limits.hit("--metric-pools", f"further pools are counted as {OTHER}")
             stats = self.pools.setdefault(name, PoolStats())
         return stats
+
+    def first_replicas(self, rows: Iterable[_Row]) -> list[_Row]:
+        """As many rows, one a replica, as may become series."""
+        found = list(islice(rows, self.most_replicas + 1))
+        if len(found) > self.most_replicas:
+            self.limits.hit("--metric-replicas", "further replicas have no metrics of their own")
+        return found[: self.most_replicas]

@@ -43,6 +43,7 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
         stats = self._router.stats
         if self._limit and stats.open >= self._limit:
             stats.refused += 1
+            stats.limits.hit("--max-streams", "Envoy routes what is more by itself")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open requests")
         exchange = Exchange(self._router, self._router.settings(context.invocation_metadata()))
         stream = Stream(context, exchange, self._router, self._metrics)
@@ -78,7 +79,9 @@ class Stream:
         self._exchange = exchange
         self._router = router
         self._metrics = metrics
-        self._session = Session(readable=exchange.readable, window=exchange.window)
+        self._session = Session(
+            readable=exchange.readable, window=exchange.window, budget=router.budget
+        )
         self._idling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -95,7 +98,8 @@ class Stream:
             await self._take(session.receive, message)
 
     async def stop(self) -> None:
-        """Leave nothing running."""
+        """Leave nothing running, and nothing kept."""
+        self._session.abandon()
         if self._idling is not None:
             self._idling.cancel()
             await asyncio.gather(self._idling, return_exceptions=True)
@@ -143,6 +147,8 @@ class Stream:
     async def _decide(self, due: DecisionDue) -> list[Any]:
         """The replies that bring the decision to Envoy."""
         start = perf_counter()
+        if self._router.budget.denied:
+            self._router.held_back()
         try:
             choice = await self._exchange.choose(due)
         except Exception:

@@ -48,6 +48,7 @@ class Reserve:
     standings: tuple[Standing, ...] = ()
     session: int = 0
     max_in_flight: int = 0
+    max_keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ steps = st.one_of(
         standings=st.one_of(st.just(()), st.lists(standing, max_size=5).map(tuple)),
         session=st.sampled_from([0, 0, 1, 2]),
         max_in_flight=st.sampled_from([0, 0, 1, 2]),
+        max_keys=st.sampled_from([0, 0, 3, 6]),
     ),
     st.builds(Again, which),
     st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
@@ -163,6 +165,7 @@ class Pair:
                 decode_tokens=30,
                 cache_tokens=step.cache_tokens,
                 session_tokens=100,
+                max_keys=step.max_keys,
             ),
             fingerprint=print_,
             matched_only=step.matched_only,
@@ -177,6 +180,7 @@ class Pair:
         theirs = self.memory.reserve_now(reservation)
         if reservation.id not in [each.id for each in self.made]:
             assert ours == theirs, reservation
+            assert self.redis.status().unwritten == self.memory.status().unwritten, reservation
             self.made.append(reservation)
         else:
             # After a move, Redis keeps the former reason.

@@ -146,3 +146,16 @@ def test_what_is_over_the_limit_is_shed_and_holds_nothing() -> None:
     pool.store.release(shed.id)
     pool.store.release(held[0][0].id)
     pool.store.served(held[1][0].id, held[2][1].ranked[0], ok=True)  # a retry goes where it goes
+
+
+def test_new_keys_are_bounded_and_what_is_known_stays_known() -> None:
+    pool = Pool(Policy(ttl_s=60, max_keys=3))
+    for prompt in ((0,), (1,), (2,), (3,), (4,)):
+        assert pool.ask(fingerprint(prompt)).ranked
+    assert (pool.store.status().entries, pool.store.status().unwritten) == (3, 2)
+
+    pool.clock.wait(40)  # used again, it is written again: that is no new key
+    assert [pool.ask(fingerprint((each,))).matched_tokens for each in (2, 4)] == [64, 0]
+    pool.clock.wait(21)
+    assert pool.ask(fingerprint((4,))).reason is Reason.COLD
+    assert [pool.ask(fingerprint((each,))).matched_tokens for each in (2, 4)] == [64, 64]

@@ -672,3 +672,15 @@ class TestHealth:
         assert all(not each.ejection for each in world.router.health("llm", [A, B, C]).values())
         await (await world.ask(chat(LONG))).responded(Responded(B, 1, 500, 0, "via_upstream"))
         assert world.router.health("llm", [A, B, C])[B].ejection == Ejection(Fault.ERROR, 1)
+
+
+async def test_clusters_beyond_the_limit_are_left_to_envoy() -> None:
+    world = World(STATIC)
+    world.router._max_pools = 2
+    asked = [await world.ask(chat(LONG), cluster=f"from a header {each}") for each in range(4)]
+    again = await world.ask(chat(LONG), cluster="from a header 0")
+
+    assert [bool(each.ranked) for each in (*asked, again)] == [True, True, False, False, True]
+    assert world.router.stats.limits.reached == {"--max-pools": 2}
+    world.settings["x-prefix-pool"] = "named by the configuration"
+    assert (await world.ask(chat(LONG))).ranked

@@ -33,6 +33,7 @@ def busy_stats() -> Stats:
     pool.problems[Unreadable.NOT_UTF8] += 1
     stats.setting_errors["x-prefix-ttl"] += 1
     stats.violations["headers repeated"] += 1
+    stats.limits.hit("--max-pools", "")
     stats.errors["KeyError"] += 1
     stats.log_lines["written"] += 1
     return stats

@@ -26,7 +26,7 @@ def test_shadow_compares_choice_and_service() -> None:
 
 
 def test_pools_are_bounded() -> None:
-    stats = Stats()
+    stats = Stats(most_pools=MAX_POOLS)
     first = [stats.pool(str(number)) for number in range(MAX_POOLS)]
     more = [stats.pool(str(number)) for number in range(MAX_POOLS, MAX_POOLS + 5)]
 
@@ -34,3 +34,4 @@ def test_pools_are_bounded() -> None:
     assert {id(pool) for pool in more} == {id(stats.pools[OTHER])}
     assert stats.pool("0") is first[0]
     assert len(stats.pools) == MAX_POOLS + 1
+    assert stats.limits.reached == {"--metric-pools": 5}

@@ -291,6 +291,18 @@ async def test_streams_over_the_limit_are_refused(serve: Serve) -> None:
     await end(taken)
 
 
+async def test_all_bodies_together_are_bounded_and_none_fails(serve: Serve) -> None:
+    served = await serve(inspect_memory="1000")
+    router = served.app.router
+
+    replies = await exchange(call := served.open(), request_headers(), request_body(chat(LONG)))
+
+    assert destinations(replies)  # by load
+    assert router.stats.limits.reached == {"--inspect-memory": 1}
+    await end(call)
+    assert router.budget.used == 0
+
+
 async def test_many_streams_at_once_leave_nothing_behind(serve: Serve) -> None:
     served = await serve()
 

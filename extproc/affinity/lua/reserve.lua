@@ -1,11 +1,13 @@
 -- Match, choose and record in one step. routing/strategies.py and memory.py do the same in Python.
--- KEYS  state, open reservations of the router, routers[, session's entry][, sticky entry, checkpoint...]
+-- KEYS  state, open reservations of the router, routers, keys written[, session's entry]
+--       [, sticky entry, checkpoint...]
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
 --       10 flags: 1 matched only, 2 hold, 4 session  11 total tokens  12 tokens at each checkpoint, 4 bytes each
 --       13 router  14 cache_tokens  15 standings: 2 bytes of weight and 4 of queued tokens each, or none
---       16 session_tokens  17 most in flight
--- Returns {reason, matched, best, index...}: ranked indexes, none for nobody; {-1}: stale generation.
+--       16 session_tokens  17 most in flight  18 most new keys in a ttl
+-- Returns {reason, matched, best, keys not written, index...}: ranked indexes, none for nobody;
+--         {-1}: stale generation.
 
 local RANKED = 3
 local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING, SHED, SESSION = 1, 2, 3, 4, 5, 6, 7, 8
@@ -16,7 +18,7 @@ if not state or sub(state, 1, 8) ~= ARGV[1] then return {-1} end
 local held = call('HGET', KEYS[2], ARGV[2])
 if held then
   local index, _, _, _, _, reason, matched, best = unpack_at(HELD, held)
-  return {reason, matched, best, index}
+  return {reason, matched, best, 0, index}
 end
 
 local now = clock()
@@ -26,8 +28,8 @@ local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
 local matched_only, hold, in_session = flags % 2 == 1, floor(flags / 2) % 2 == 1, flags >= 4
 local capacity = floor(tonumber(ARGV[14]) / BLOCK)
-local session_tokens, limit = tonumber(ARGV[16]), tonumber(ARGV[17])
-local sticky_key = in_session and 5 or 4
+local session_tokens, limit, max_keys = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
+local sticky_key = in_session and 6 or 5
 local prompt, count = #KEYS >= sticky_key, #KEYS - sticky_key
 
 local size = #ARGV[3] / 2
@@ -84,7 +86,7 @@ local room = {}
 for i = 1, size do
   if limit == 0 or in_flight[i] < limit then room[#room + 1] = i end
 end
-if #room == 0 then return {SHED, 0, best} end
+if #room == 0 then return {SHED, 0, best, 0} end
 
 -- The candidate that an entry names, whether the entry may be written, and its second. The entry of
 -- a member that is no candidate now stays as it is.
@@ -98,7 +100,7 @@ local function named(key)
 end
 local sticky, writable, home_second, session, session_writable, session_second
 if prompt then sticky, writable, home_second = named(KEYS[sticky_key]) end
-if in_session then session, session_writable, session_second = named(KEYS[4]) end
+if in_session then session, session_writable, session_second = named(KEYS[5]) end
 
 -- Choose.
 local function first(cost)
@@ -151,7 +153,28 @@ else -- least_outstanding_requests, and prefix_aware without a prompt
   reason = strategy == 'prefix_aware' and NO_PROMPT or BASELINE
 end
 if matched_only and reason ~= MATCHED and reason ~= SPILLED and reason ~= SESSION then
-  return {OBSERVING, 0, best}
+  return {OBSERVING, 0, best, 0}
+end
+
+-- Whether one more new key may be written. Counted from the first one on, for a ttl: a count of what
+-- is there would have to see each key expire.
+local since, written, unwritten
+local function may_add()
+  if max_keys == 0 then return true end
+  if not written then
+    local value = call('GET', KEYS[4])
+    since, written, unwritten = now_s, 0, 0
+    if value then
+      local then_, number = unpack_at('<I6I4', value)
+      if now_s - then_ < ttl then since, written = then_, number end
+    end
+  end
+  if written >= max_keys then
+    unwritten = unwritten + 1
+    return false
+  end
+  written = written + 1
+  return true
 end
 
 -- Record.
@@ -161,6 +184,8 @@ if strategy == 'round_robin' then
   call('SETRANGE', KEYS[1], 8, pack('<I4', (unpack_at('<I4', state, 9) + 1) % 4294967296))
 end
 local blocks = taken[chosen]
+if home and writable and not sticky then writable = may_add() end
+if session_writable and not session then session_writable = may_add() end
 if hold then
   local n, p, c, drained, since, member = record(state, mine)
   p, c, drained = drain(p, c, drained, now, rate)
@@ -183,7 +208,7 @@ end
 taken[chosen] = blocks
 local fresh_entry = entry(mine, max(now_s, epoch[chosen]), blocks)
 for p = count, 1, -1 do
-  local value, others = values[p], ''
+  local value, others, live = values[p], '', false
   if value then
     local fresh = false
     for at = 1, p <= depth[chosen] and #value - ENTRY_SIZE + 1 or 0, ENTRY_SIZE do
@@ -195,8 +220,11 @@ for p = count, 1, -1 do
     end
     if fresh then break end
     others = without(value, mine, now_s, ttl)
+    live = #without(value, -1, now_s, ttl) > 0
   end
-  call('SET', KEYS[p + sticky_key], fresh_entry .. others, 'EX', ttl + 2)
+  if live or may_add() then
+    call('SET', KEYS[p + sticky_key], fresh_entry .. others, 'EX', ttl + 2)
+  end
 end
 -- Name a candidate in an entry, unless it is named there and hardly old.
 local function name(key, i, before, second)
@@ -204,8 +232,10 @@ local function name(key, i, before, second)
   call('SET', key, entry(index[i], max(now_s, epoch[i]), 0), 'EX', ttl + 2)
 end
 if home and writable then name(KEYS[sticky_key], home, sticky, home_second) end
-if session_writable then name(KEYS[4], chosen, session, session_second) end
+if session_writable then name(KEYS[5], chosen, session, session_second) end
 
-local reply = {reason, matched[chosen], best}
-for rank = 1, #ranked do reply[3 + rank] = index[ranked[rank]] end
+if written then call('SET', KEYS[4], pack('<I6I4', since, written), 'EX', ttl + 2) end
+
+local reply = {reason, matched[chosen], best, unwritten or 0}
+for rank = 1, #ranked do reply[4 + rank] = index[ranked[rank]] end
 return reply
