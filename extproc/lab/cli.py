@@ -7,6 +7,7 @@ told by name.
 import asyncio
 import sys
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated
 
 import typer
@@ -118,7 +119,7 @@ def replica(
         if not host or not port.isdigit():
             raise typer.BadParameter(f"--listen {address!r} is not HOST:PORT")
         settings = ReplicaSettings(
-            name=address,
+            name=f"{_name_of(host)}:{port}",
             model=model,
             profile=profile,
             cache_tokens=cache_tokens,
@@ -130,6 +131,11 @@ def replica(
         )
         replicas.append((host.strip("[]"), int(port), settings))
     asyncio.run(serve(replicas))
+
+
+def _name_of(host: str) -> str:
+    """What an answer tells of who gave it: in containers all listen everywhere."""
+    return gethostname() if host in {"0.0.0.0", "[::]"} else host  # noqa: S104  # not bound here
 
 
 @lab.command(name="load")
