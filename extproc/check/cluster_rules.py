@@ -135,6 +135,7 @@ def _router_health(deployment: Deployment) -> Iterator[Problem]:
             {
                 "timeout": "1s",
                 "interval": "2s",
+                "no_traffic_interval": "2s",
                 "unhealthy_threshold": 2,
                 "healthy_threshold": 1,
                 "grpc_health_check": {"service_name": SERVICE},
@@ -147,6 +148,24 @@ def _router_health(deployment: Deployment) -> Iterator[Problem]:
         if service.text not in _SERVED:
             edits = assign(check, ("grpc_health_check", "service_name"), SERVICE)
             yield Problem(service, f"the router has no health service {service.text}", edits=edits)
+
+
+@rule(
+    "router-found-late",
+    Severity.WARNING,
+    why="Before the first request Envoy checks health once a minute: a router that starts after "
+    "Envoy is left out for so long.",
+    cure="Set no_traffic_interval of the health check, to 2s as interval.",
+)
+def _router_found_late(deployment: Deployment) -> Iterator[Problem]:
+    cluster = deployment.router_cluster
+    if cluster is None or not cluster.at("load_assignment").present:
+        return
+    for check in cluster.at("health_checks").items:
+        interval = check.at("no_traffic_interval")
+        if not interval.present:
+            edits = assign(check, ("no_traffic_interval",), "2s")
+            yield Problem(check, "the health check has no no_traffic_interval", edits=edits)
 
 
 @rule(

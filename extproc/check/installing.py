@@ -218,6 +218,7 @@ def router_cluster(routers: Sequence[tuple[str, int]]) -> dict[str, Any]:
             {
                 "timeout": "1s",
                 "interval": "2s",
+                "no_traffic_interval": "2s",
                 "unhealthy_threshold": 2,
                 "healthy_threshold": 1,
                 "grpc_health_check": {"service_name": SERVICE},

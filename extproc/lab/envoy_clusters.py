@@ -64,6 +64,7 @@ def extproc_cluster(name: str, addresses: Sequence[str]) -> Cluster:
             HealthCheck(
                 timeout=timedelta(seconds=1),
                 interval=timedelta(seconds=2),
+                no_traffic_interval=timedelta(seconds=2),
                 unhealthy_threshold=2,
                 healthy_threshold=1,
                 grpc_health_check=HealthCheckGrpcHealthCheck(service_name=EXTPROC_SERVICE),
