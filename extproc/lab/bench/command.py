@@ -142,6 +142,44 @@ def agreement(
     compared.present(rows, console, command=command, seed=seed, path=json)
 
 
+@bench.command()
+def soak(
+    *,
+    minutes: Annotated[float, typer.Option(min=0.05, help="Of traffic.")] = 30.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 200.0,
+    aborted: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of requests that clients give up.")
+    ] = 0.1,
+    every: Annotated[
+        float,
+        typer.Option(min=1, help="Seconds between restarts of a router; pools change oftener."),
+    ] = 60.0,
+    ttl: Annotated[int, typer.Option(min=1, help="Seconds that keys live in the store.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 1,
+    png: Annotated[Path | None, typer.Option(help="Draw memory and keys over time.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write samples and slopes here.")] = None,
+) -> None:
+    """Traffic with aborts, restarts and changing pools, for long: what grows?"""
+    from rich.console import Console  # noqa: PLC0415
+
+    from extproc.lab.processes import StackError  # noqa: PLC0415
+    from extproc.lab.soak.report import present  # noqa: PLC0415
+    from extproc.lab.soak.run import SoakOptions, run_soak  # noqa: PLC0415
+
+    options = SoakOptions(
+        minutes=minutes, rate=rate, aborted=aborted, every_s=every, ttl_s=ttl, seed=seed
+    )
+    try:
+        soaked = run_to_end(run_soak(options, lambda line: typer.echo(line, err=True)))
+    except StackError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    command = " ".join(["prefix-extproc", *sys.argv[1:]])
+    present(soaked, Console(), command=command, seed=seed, png=png, json=json)
+    if soaked.failed or any(soaked.left.values()):
+        raise typer.Exit(1)
+
+
 def _some_of(known: Sequence[str], given: str, option: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:

@@ -1,0 +1,1 @@
+"""Traffic for long, to see what grows."""
