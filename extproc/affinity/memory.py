@@ -3,7 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from extproc.affinity.board import Board
@@ -19,6 +19,7 @@ from extproc.routing import (
     Policy,
     Question,
     Strategy,
+    Weighed,
     apparent,
     choose,
     rendezvous,
@@ -185,16 +186,26 @@ class MemoryStore:
             return held.decision
         if not reservation.candidates:
             raise ValueError("a reservation needs at least one candidate")
-        now_us = self._clock()
-        pool = self._pool(reservation.pool, reservation.policy)
         self._longest_ttl = max(self._longest_ttl, reservation.policy.ttl_s)
-        found = self._match(reservation, pool, now_us)
-        choice = choose(self._question(reservation, found), matched_only=reservation.matched_only)
-        decision = _decision(reservation, choice, found.matched)
+        found, choice, decision = self._decide(reservation)
         if decision.ranked:
             self._book(reservation, found, choice, decision)
             self._forget(found.memory.second)
         return decision
+
+    async def weigh(self, reservation: Reservation) -> Decision:
+        """See ``AffinityStore.weigh``; never raises."""
+        return self._decide(replace(reservation, explain=True))[2]
+
+    def _decide(self, reservation: Reservation) -> tuple[_Found, Choice, Decision]:
+        pool = self._pool(reservation.pool, reservation.policy)
+        found = self._match(reservation, pool, self._clock())
+        question = self._question(reservation, found)
+        choice = choose(question, matched_only=reservation.matched_only)
+        decision = _decision(reservation, choice, found.matched)
+        if reservation.explain:
+            decision = replace(decision, weighed=_weighed(reservation, question, choice))
+        return found, choice, decision
 
     def _match(self, reservation: Reservation, pool: _Pool, now_us: int) -> _Found:
         policy, print_ = reservation.policy, reservation.fingerprint
@@ -524,3 +535,9 @@ def _home_of(reservation: Reservation, start: bytes) -> int:
     """Position of the candidate that every router takes for the home of a prompt's start."""
     candidates = reservation.candidates
     return candidates.index(rendezvous(start, candidates)[0])
+
+
+def _weighed(reservation: Reservation, question: Question, choice: Choice) -> tuple[Weighed, ...]:
+    costs: Sequence[int | None] = choice.costs or [None] * len(question.matched)
+    columns = (question.in_flight, question.pending, question.matched, costs)
+    return tuple(map(Weighed, reservation.candidates, *columns))

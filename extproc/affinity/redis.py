@@ -20,7 +20,7 @@ from extproc.affinity.scripts import Value
 from extproc.affinity.share import STALE, Share, StaleIndexError
 from extproc.affinity.store import ReplicaState, Reservation, StoreError, StoreStatus, moved
 from extproc.limits import Limits
-from extproc.routing import FULL, Decision, Policy, Reason, rendezvous
+from extproc.routing import FULL, Decision, Policy, Reason, Weighed, rendezvous
 
 _REASONS = {
     1: Reason.MATCHED,
@@ -112,15 +112,20 @@ class RedisStore:
             if reservation.hold:
                 self._outbox.release(reservation.pool, reservation.id)
             raise
-        reason, matched, best, unwritten, *ranked = reply
+        decision, unwritten = _decision(pool, reservation, reply)
         if unwritten:
             self._link.status.unwritten += unwritten
             self._limits.hit("x-prefix-max-keys", "new prompts are routed, not remembered")
-        total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
-        decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
         if decision.ranked and reservation.hold:
             self._hold(pool, reservation, decision)
         return decision
+
+    async def weigh(self, reservation: Reservation) -> Decision:
+        """See ``AffinityStore.weigh``."""
+        pool = self._pool(reservation.pool, reservation.policy)
+        asked = replace(reservation, explain=True)
+        reply = await self._link.guard(self._reserve(pool, asked, dry=True), self._deadline_s)
+        return _decision(pool, asked, reply)[0]
 
     async def learn(self, reservation: Reservation) -> None:
         """Record the affinity of a reservation whose request nobody waits for.
@@ -288,20 +293,22 @@ class RedisStore:
 
     # Calls to the store
 
-    async def _reserve(self, pool: PoolDirectory, reservation: Reservation) -> list[int]:
+    async def _reserve(
+        self, pool: PoolDirectory, reservation: Reservation, *, dry: bool = False
+    ) -> list[Any]:
         for _ in range(2):
             unknown = any(each not in pool.index for each in reservation.candidates)
             if unknown or not pool.generation:
                 await pool.join(self._link, reservation.candidates)
-            keys, args = self._question(pool, reservation)
-            reply: list[int] = await self._link.run("reserve", keys, args)
+            keys, args = self._question(pool, reservation, dry=dry)
+            reply: list[Any] = await self._link.run("reserve", keys, args)
             if reply[0] != STALE:
                 return reply
             pool.forget_indexes()
         raise StaleIndexError
 
     def _question(
-        self, pool: PoolDirectory, reservation: Reservation
+        self, pool: PoolDirectory, reservation: Reservation, *, dry: bool
     ) -> tuple[list[bytes], list[Value]]:
         """Keys and arguments as ``lua/reserve.lua`` wants them."""
         policy, fingerprint, names = reservation.policy, reservation.fingerprint, pool.keys
@@ -318,7 +325,7 @@ class RedisStore:
             policy.prefill_rate,
             policy.threshold,
             policy.ttl_s,
-            reservation.matched_only + 2 * reservation.hold + 4 * bool(reservation.session),
+            _flags(reservation, dry=dry),
             fingerprint.total_tokens if fingerprint else 0,
             struct.pack(f"<{len(tokens)}I", *tokens),
             self._router,
@@ -374,6 +381,34 @@ class RedisStore:
         elif policy is not None:
             pool.policy = policy
         return pool
+
+
+def _flags(reservation: Reservation, *, dry: bool) -> int:
+    return (
+        reservation.matched_only
+        + 2 * reservation.hold
+        + 4 * bool(reservation.session)
+        + 8 * reservation.explain
+        + 16 * dry
+    )
+
+
+def _decision(
+    pool: PoolDirectory, reservation: Reservation, reply: list[Any]
+) -> tuple[Decision, int]:
+    """A reply of ``lua/reserve.lua``, and how many keys it had to leave unwritten.
+
+    What was reserved before comes without an explanation.
+    """
+    columns = reply.pop() if reservation.explain and isinstance(reply[-1], list) else None
+    reason, matched, best, unwritten, *ranked = reply
+    total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
+    decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
+    if columns is None:
+        return decision, unwritten
+    columns[3] = columns[3] or [None] * len(reservation.candidates)
+    weighed = tuple(map(Weighed, reservation.candidates, *columns))
+    return replace(decision, weighed=weighed), unwritten
 
 
 def _packed(reservation: Reservation) -> bytes:

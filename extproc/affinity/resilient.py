@@ -90,6 +90,13 @@ class ResilientStore:
                 self._shared.adopt(reservation, decision)
         return replace(decision, shared=False)
 
+    async def weigh(self, reservation: Reservation) -> Decision:
+        """See ``AffinityStore.weigh``; never raises ``StoreError``."""
+        if not self._open:
+            with contextlib.suppress(StoreError):
+                return await self._shared.weigh(reservation)
+        return replace(await self._local.weigh(reservation), shared=False)
+
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:
         """See ``AffinityStore.served``."""
         self._local.served(reservation_id, replica, ok=ok)

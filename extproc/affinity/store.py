@@ -33,6 +33,7 @@ class Reservation:
             empty for none.
         max_in_flight: Requests in flight at which a candidate is not chosen; 0 for no limit. Where
             all are there, the answer is nobody.
+        explain: Whether the decision tells what was known of every candidate.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Reservation:
     standings: Standings = field(default_factory=dict)
     session: bytes = b""
     max_in_flight: int = 0
+    explain: bool = False
 
 
 def moved(reservation: Reservation, replica: str) -> Reservation:
@@ -124,6 +126,15 @@ class AffinityStore(Protocol):
 
         Raises:
             StoreError: Only from stores without a fallback of their own.
+        """
+
+    async def weigh(self, reservation: Reservation) -> Decision:
+        """What ``reserve`` would answer now, explained; nothing is booked or remembered.
+
+        As before any decision, candidates become members.
+
+        Raises:
+            StoreError: As ``reserve``.
         """
 
     def served(self, reservation_id: str, replica: str, *, ok: bool) -> None:

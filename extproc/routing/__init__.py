@@ -1,7 +1,16 @@
 """Strategies and the decision they make. Pure."""
 
 from extproc.routing.apart import Apart, Familiarity
-from extproc.routing.model import SHADOW, Decision, Mode, Policy, Protocol, Reason, Strategy
+from extproc.routing.model import (
+    SHADOW,
+    Decision,
+    Mode,
+    Policy,
+    Protocol,
+    Reason,
+    Strategy,
+    Weighed,
+)
 from extproc.routing.prefill_rate import Evidence, LearnedRate, as_text, from_text
 from extproc.routing.rendezvous import rendezvous
 from extproc.routing.shedding import limit_of, priority_of
@@ -26,6 +35,7 @@ __all__ = [
     "Standing",
     "Standings",
     "Strategy",
+    "Weighed",
     "apparent",
     "as_text",
     "choose",

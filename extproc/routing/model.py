@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Strategy(StrEnum):
@@ -91,6 +92,26 @@ class Policy:
     max_keys: int = 1_000_000
 
 
+class Weighed(NamedTuple):
+    """What a decision knew of one candidate.
+
+    Attributes:
+        replica: Its canonical address.
+        in_flight: Its open requests, as they weighed on it: a replica that warms up counts more.
+        pending_tokens: Its tokens to prefill, likewise.
+        matched_tokens: Tokens of the prompt that it holds.
+        cost: What the strategy compared; lowest wins. Thousandths of a token under ``kv_aware``,
+            requests under ``least_outstanding_requests``, a rank under ``prefix_aware``. None where
+            nothing was compared.
+    """
+
+    replica: str
+    in_flight: int
+    pending_tokens: int
+    matched_tokens: int
+    cost: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The outcome of one reservation.
@@ -102,6 +123,7 @@ class Decision:
         best_tokens: The most that any candidate holds.
         total_tokens: Tokens of the prompt.
         shared: Whether the state of all routers was used, or only this router's own.
+        weighed: Every candidate, in the order of ties, where the reservation asks for it.
     """
 
     ranked: Sequence[str]
@@ -110,3 +132,4 @@ class Decision:
     best_tokens: int = 0
     total_tokens: int = 0
     shared: bool = True
+    weighed: Sequence[Weighed] = ()

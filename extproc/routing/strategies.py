@@ -22,11 +22,13 @@ class Choice(NamedTuple):
         ranked: Positions in order of preference, at most ``RANKED``; empty for nobody.
         reason: Why.
         home: The position that the sticky entry of ``prefix_aware`` names from now on, or None.
+        costs: What was compared, of each candidate; empty where nothing was.
     """
 
     ranked: tuple[int, ...]
     reason: Reason
     home: int | None = None
+    costs: Sequence[int] = ()
 
 
 class Question(NamedTuple):
@@ -75,7 +77,7 @@ def choose(question: Question, *, matched_only: bool = False) -> Choice:
         return Choice((), Reason.SHED)
     choice = _STRATEGIES[question.policy.strategy](question)
     if matched_only and choice.reason not in _HOLDS_SOME:
-        return Choice((), Reason.OBSERVING)
+        return Choice((), Reason.OBSERVING, costs=choice.costs)
     return choice
 
 
@@ -105,12 +107,14 @@ def _kv_aware(question: Question) -> Choice:
     ranked = _lowest(question, costs)
     best = max(held)
     if best and held[ranked[0]] == best:
-        return Choice(ranked, Reason.MATCHED)
-    if ranked[0] == question.session:
-        return Choice(ranked, Reason.SESSION)
-    if question.total_tokens is None:
-        return Choice(ranked, Reason.NO_PROMPT)
-    return Choice(ranked, Reason.SPILLED if best else Reason.COLD)
+        reason = Reason.MATCHED
+    elif ranked[0] == question.session:
+        reason = Reason.SESSION
+    elif question.total_tokens is None:
+        reason = Reason.NO_PROMPT
+    else:
+        reason = Reason.SPILLED if best else Reason.COLD
+    return Choice(ranked, reason, costs=costs)
 
 
 def _prefix_aware(question: Question) -> Choice:
@@ -119,7 +123,7 @@ def _prefix_aware(question: Question) -> Choice:
     Source: the PREFIX_AWARE routing strategy of Amazon SageMaker inference endpoints.
     """
     if question.total_tokens is None:
-        return Choice(_lowest(question, question.in_flight), Reason.NO_PROMPT)
+        return _by_requests(question, Reason.NO_PROMPT)
     home = 0 if question.sticky is None else question.sticky
     threshold = question.policy.threshold
     # Below the threshold in order, the home first; then the full ones by their load.
@@ -132,11 +136,16 @@ def _prefix_aware(question: Question) -> Choice:
         reason = Reason.SPILLED
     else:
         reason = Reason.COLD if question.sticky is None else Reason.MATCHED
-    return Choice(ranked, reason, home)
+    return Choice(ranked, reason, home, costs)
 
 
 def _least_outstanding(question: Question) -> Choice:
-    return Choice(_lowest(question, question.in_flight), Reason.BASELINE)
+    return _by_requests(question, Reason.BASELINE)
+
+
+def _by_requests(question: Question, reason: Reason) -> Choice:
+    costs = question.in_flight
+    return Choice(_lowest(question, costs), reason, costs=costs)
 
 
 def _random(question: Question) -> Choice:

@@ -49,6 +49,8 @@ class Reserve:
     session: int = 0
     max_in_flight: int = 0
     max_keys: int = 0
+    explain: bool = False
+    dry: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ steps = st.one_of(
         session=st.sampled_from([0, 0, 1, 2]),
         max_in_flight=st.sampled_from([0, 0, 1, 2]),
         max_keys=st.sampled_from([0, 0, 3, 6]),
+        explain=st.booleans(),
+        dry=st.sampled_from([False, False, False, True]),
     ),
     st.builds(Again, which),
     st.builds(Served, which, st.integers(-1, len(REPLICAS) - 1), st.booleans()),
@@ -132,7 +136,8 @@ class Pair:
 
     async def step(self, step: Any) -> None:
         if isinstance(step, Reserve):
-            await self.reserve(self.reservation(step))
+            reservation = self.reservation(step)
+            await (self.weigh(reservation) if step.dry else self.reserve(reservation))
         elif isinstance(step, Wait):
             await self.turn(step.ms)
         elif isinstance(step, Restart):
@@ -173,7 +178,21 @@ class Pair:
             standings=dict(zip(REPLICAS, step.standings, strict=False)),
             session=hashlib.md5(b"session %d" % step.session).digest() if step.session else b"",
             max_in_flight=step.max_in_flight,
+            explain=step.explain,
         )
+
+    async def weigh(self, reservation: Reservation) -> None:
+        """Nothing changes: the histories go on alike, and at the end nothing is held."""
+        before = await self.stored()
+        ours = await self.redis.weigh(reservation)
+        assert ours == await self.memory.weigh(reservation), reservation
+        assert [each.replica for each in ours.weighed] == list(reservation.candidates)
+        assert await self.stored() == before
+
+    async def stored(self) -> dict[bytes, Any]:
+        """What the pool's checkpoints and homes are, which joining does not touch."""
+        names = [key async for key in self.client.scan_iter(f"*{{{self.pool}}}:[ch]:*")]
+        return dict(zip(names, await self.client.mget(names), strict=True)) if names else {}
 
     async def reserve(self, reservation: Reservation) -> None:
         ours = await self.redis.reserve(reservation)

@@ -3,11 +3,13 @@
 --       [, sticky entry, checkpoint...]
 -- ARGV  1 generation  2 reservation id  3 candidates: 2 bytes of index each, in order of ties
 --       4 strategy  5 uncached_milli  6 decode_tokens  7 rate  8 threshold  9 ttl
---       10 flags: 1 matched only, 2 hold, 4 session  11 total tokens  12 tokens at each checkpoint, 4 bytes each
+--       10 flags: 1 matched only, 2 hold, 4 session, 8 explain, 16 record nothing  11 total tokens
+--       12 tokens at each checkpoint, 4 bytes each
 --       13 router  14 cache_tokens  15 standings: 2 bytes of weight and 4 of queued tokens each, or none
 --       16 session_tokens  17 most in flight  18 most new keys in a ttl
 -- Returns {reason, matched, best, keys not written, index...}: ranked indexes, none for nobody;
---         {-1}: stale generation.
+--         {-1}: stale generation. Explained, one more: {in flight, pending, matched, cost}, each of all
+--         candidates.
 
 local RANKED = 3
 local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING, SHED, SESSION = 1, 2, 3, 4, 5, 6, 7, 8
@@ -26,7 +28,8 @@ local now_s = seconds(now)
 local strategy, uncached_milli, decode_tokens = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local rate, threshold, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local flags, total, tokens = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
-local matched_only, hold, in_session = flags % 2 == 1, floor(flags / 2) % 2 == 1, flags >= 4
+local function flag(bit) return floor(flags / bit) % 2 == 1 end
+local matched_only, hold, in_session, explain, dry = flag(1), flag(2), flag(4), flag(8), flag(16)
 local capacity = floor(tonumber(ARGV[14]) / BLOCK)
 local session_tokens, limit, max_keys = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
 local sticky_key = in_session and 6 or 5
@@ -81,12 +84,18 @@ end
 local best = 0
 for i = 1, size do best = max(best, matched[i]) end
 
+local cost
+local function answer(reply)
+  if explain then reply[#reply + 1] = {in_flight, pending, matched, cost or {}} end
+  return reply
+end
+
 -- Who has room.
 local room = {}
 for i = 1, size do
   if limit == 0 or in_flight[i] < limit then room[#room + 1] = i end
 end
-if #room == 0 then return {SHED, 0, best, 0} end
+if #room == 0 then return answer({SHED, 0, best, 0}) end
 
 -- The candidate that an entry names, whether the entry may be written, and its second. The entry of
 -- a member that is no candidate now stays as it is.
@@ -103,12 +112,12 @@ if prompt then sticky, writable, home_second = named(KEYS[sticky_key]) end
 if in_session then session, session_writable, session_second = named(KEYS[5]) end
 
 -- Choose.
-local function first(cost)
+local function first(costs)
   local ranked, chosen = {}, {}
   for rank = 1, min(RANKED, #room) do
     local lowest
     for _, i in ipairs(room) do
-      if not chosen[i] and (not lowest or cost[i] < cost[lowest]) then lowest = i end
+      if not chosen[i] and (not lowest or costs[i] < costs[lowest]) then lowest = i end
     end
     ranked[rank], chosen[lowest] = lowest, true
   end
@@ -117,7 +126,7 @@ end
 
 local ranked, reason, home
 if strategy == 'kv_aware' then
-  local cost = {}
+  cost = {}
   for i = 1, size do
     cost[i] = 1000 * pending[i] + uncached_milli * (total - matched[i])
       + 1000 * decode_tokens * in_flight[i]
@@ -131,7 +140,7 @@ if strategy == 'kv_aware' then
   else reason = COLD end
 elseif strategy == 'prefix_aware' and prompt then
   home = sticky or 1
-  local cost = {}
+  cost = {}
   for i = 1, size do
     -- Below the threshold in order, the home first; then the full ones by their load.
     local full = in_flight[i] >= threshold
@@ -149,12 +158,16 @@ elseif strategy == 'round_robin' then
   ranked, reason = {}, BASELINE
   for rank = 1, min(RANKED, #room) do ranked[rank] = room[(turn + rank - 1) % #room + 1] end
 else -- least_outstanding_requests, and prefix_aware without a prompt
-  ranked = first(in_flight)
+  cost = in_flight
+  ranked = first(cost)
   reason = strategy == 'prefix_aware' and NO_PROMPT or BASELINE
 end
 if matched_only and reason ~= MATCHED and reason ~= SPILLED and reason ~= SESSION then
-  return {OBSERVING, 0, best, 0}
+  return answer({OBSERVING, 0, best, 0})
 end
+local reply = {reason, matched[ranked[1]], best, 0}
+for rank = 1, #ranked do reply[4 + rank] = index[ranked[rank]] end
+if dry then return answer(reply) end
 
 -- Whether one more new key may be written. Counted from the first one on, for a ttl: a count of what
 -- is there would have to see each key expire.
@@ -236,6 +249,5 @@ if session_writable then name(KEYS[5], chosen, session, session_second) end
 
 if written then call('SET', KEYS[4], pack('<I6I4', since, written), 'EX', ttl + 2) end
 
-local reply = {reason, matched[chosen], best, unwritten or 0}
-for rank = 1, #ranked do reply[4 + rank] = index[ranked[rank]] end
-return reply
+reply[4] = unwritten or 0
+return answer(reply)
