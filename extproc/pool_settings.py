@@ -30,6 +30,7 @@ _SIZE = re.compile(r"(\d+)\s*(|kb|mb|kib|mib)", re.IGNORECASE)
 _NO_POOL = re.compile(r"[\x00-\x1f~]")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{0,100}")  # a token of RFC 9110, 5.6.2
 _PATH = re.compile(r"/[!-~]{0,200}")
+_SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 _BYTES = {"": 1, "kb": 1000, "mb": 1_000_000, "kib": 1024, "mib": 1024 * 1024}
 
 
@@ -78,6 +79,14 @@ def _pool_name(value: str) -> str:
     return value
 
 
+def _switch(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lower() not in _SWITCH:
+        raise PydanticCustomError("switch", "write on or off")
+    return _SWITCH[value.lower()]
+
+
 def _header_name(value: str) -> str:
     if not _HEADER.fullmatch(value):
         raise PydanticCustomError("header", "write the name of one request header")
@@ -113,6 +122,7 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 UrlPath = Annotated[str, AfterValidator(_url_path)]
 PoolName = Annotated[str, AfterValidator(_pool_name)]
 FieldPath = Annotated[str, AfterValidator(_field_path)]
+Switch = Annotated[bool, BeforeValidator(_switch)]
 DiscoveryUrl = Annotated[str, AfterValidator(_discovery_url)]
 
 
@@ -262,6 +272,11 @@ class PoolSettings(BaseModel):
         default="",
         description="Request header with the priority: `low` (or below 0) is refused at half of "
         "`x-prefix-max-in-flight`, `high` (above 0) at half as many more. Empty: all are equal.",
+    )
+    explain: Switch = Field(
+        default=False,
+        description="`on`: a request with the header `x-prefix-explain: 1` is told in a response "
+        "header of that name why it went where it went; see docs/how-it-decides.md.",
     )
     eject_after: int = Field(
         default=3,
@@ -473,4 +488,6 @@ def show(value: Any) -> str:
     """A default as a user would write it."""
     if value is None or value in ("", ()):
         return "(empty)"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return str(value)

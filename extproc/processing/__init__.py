@@ -16,6 +16,7 @@ from extproc.processing.events import (
 from extproc.processing.replies import (
     DESTINATION,
     ECHO_LIMIT,
+    EXPLAIN,
     FACTS_NAMESPACE,
     LB_NAMESPACE,
     REFUSED,
@@ -34,6 +35,7 @@ __all__ = [
     "DEFAULT_WINDOW",
     "DESTINATION",
     "ECHO_LIMIT",
+    "EXPLAIN",
     "FACTS_NAMESPACE",
     "LB_NAMESPACE",
     "REFUSED",

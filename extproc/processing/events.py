@@ -112,10 +112,12 @@ class Choice(NamedTuple):
             choice to Envoy.
         facts: Extra dynamic metadata in our own namespace ``prefix_extproc`` (reason, matched
             tokens …), for access logs.
+        explanation: Value of the response header ``x-prefix-explain``; empty for no such header.
     """
 
     destinations: Sequence[str] = ()
     facts: Mapping[str, str | float | bool] = _NOTHING
+    explanation: str = ""
 
 
 class Refusal(NamedTuple):
@@ -127,6 +129,7 @@ class Refusal(NamedTuple):
         message: A sentence for people.
         retry_after_s: Seconds after which the client may try again; 0 for nothing to tell.
         facts: As in ``Choice``.
+        explanation: As in ``Choice``.
     """
 
     status: int
@@ -134,6 +137,7 @@ class Refusal(NamedTuple):
     message: str
     retry_after_s: int = 0
     facts: Mapping[str, str | float | bool] = _NOTHING
+    explanation: str = ""
 
 
 Answer = Choice | Refusal

@@ -24,6 +24,9 @@ FACTS_NAMESPACE = "prefix_extproc"
 REFUSED = "x-prefix-refused"
 """Response header that says why a request was refused, in one word."""
 
+EXPLAIN = "x-prefix-explain"
+"""Request header that asks for an explanation, and response header that gives it."""
+
 ECHO_LIMIT = 62_000
 """Most bytes in one echoed chunk: below 64 KiB with the message around them, as the Gateway API
 Inference Extension has it."""
@@ -151,9 +154,7 @@ def _decision(
     if kind is not Kind.REQUEST_TRAILERS:
         mutation = getattr(message, kind).response.header_mutation
         if ranked:
-            option = mutation.set_headers.add(append_action=_OVERWRITE)
-            option.header.key = DESTINATION
-            option.header.raw_value = ranked.encode()
+            _set(mutation, DESTINATION, ranked)
         else:
             mutation.remove_headers.append(DESTINATION)
     if release and kind is Kind.REQUEST_HEADERS:
@@ -164,6 +165,13 @@ def _decision(
         _write(message.dynamic_metadata, FACTS_NAMESPACE, facts)
     serialized: bytes = message.SerializeToString()
     return serialized
+
+
+def explained(explanation: str) -> Any:
+    """The acknowledgement of a response's headers that adds an explanation to them."""
+    message = pb.ProcessingResponse()
+    _set(message.response_headers.response.header_mutation, EXPLAIN, explanation)
+    return message
 
 
 def refuse(refusal: Refusal) -> Any:
@@ -177,9 +185,10 @@ def refuse(refusal: Refusal) -> Any:
     headers = {"content-type": "application/json", REFUSED: refusal.reason}
     if refusal.retry_after_s:
         headers["retry-after"] = str(refusal.retry_after_s)
+    if refusal.explanation:
+        headers[EXPLAIN] = refusal.explanation
     for name, value in headers.items():
-        option = response.headers.set_headers.add(append_action=_OVERWRITE)
-        option.header.key, option.header.raw_value = name, value.encode()
+        _set(response.headers, name, value)
     kind = "rate_limit_error" if refusal.status == 429 else "server_error"
     error = {"message": refusal.message, "type": kind, "code": refusal.reason}
     response.body = json.dumps({"error": error}).encode()
@@ -187,6 +196,11 @@ def refuse(refusal: Refusal) -> Any:
     if refusal.facts:
         _write(message.dynamic_metadata, FACTS_NAMESPACE, refusal.facts.items())
     return message
+
+
+def _set(mutation: Any, name: str, value: str) -> None:
+    option = mutation.set_headers.add(append_action=_OVERWRITE)
+    option.header.key, option.header.raw_value = name, value.encode()
 
 
 def _write(metadata: Any, namespace: str, values: Iterable[tuple[str, str | float | bool]]) -> None:

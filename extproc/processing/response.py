@@ -5,20 +5,25 @@ from typing import Any
 from extproc.processing.events import Event, Reply, ResponseEnded, Violation
 from extproc.processing.modes import ASSUMED, response_rules
 from extproc.processing.order import NEXT, PART, Part, Place
-from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge
+from extproc.processing.replies import ACKNOWLEDGED, Kind, Piece, acknowledge, explained
 from extproc.processing.wire import HeaderView, attributes_of, responded_of, served_of
 
 
 class ResponseSide:
-    """Responses in; acknowledgements, one ``Responded`` and one ``ResponseEnded`` out."""
+    """Responses in; acknowledgements, one ``Responded`` and one ``ResponseEnded`` out.
 
-    __slots__ = ("_answer", "_ended", "_place", "_responded")
+    Attributes:
+        explanation: What to tell the client of the choice in a header; empty for nothing.
+    """
+
+    __slots__ = ("_answer", "_ended", "_place", "_responded", "explanation")
 
     def __init__(self) -> None:
         self._answer = ASSUMED.answer
         self._place = Place.START
         self._responded = False
         self._ended = False
+        self.explanation = ""
 
     def configure(self, config: Any) -> None:
         """Take the mode from the ``ProtocolConfiguration`` of the first message, or None."""
@@ -44,7 +49,9 @@ class ResponseSide:
             if not self._ended:
                 self._ended = True
                 events.append(_ENDED)
-        if part is not Part.BODY or self._answer is acknowledge:
+        if part is Part.HEADERS and self.explanation:
+            events.append(Reply(explained(self.explanation)))
+        elif part is not Part.BODY or self._answer is acknowledge:
             events.append(ACKNOWLEDGED[kind])
         else:
             # The echo tells the end once: Envoy takes a second one for a protocol error.

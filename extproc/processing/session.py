@@ -74,6 +74,8 @@ class Session:
         Returns:
             ``Reply`` events in order; none if the answer is moot by now.
         """
+        if isinstance(answer, Choice) and answer.explanation:
+            self._response.explanation = answer.explanation
         return self._request.decide(answer)
 
     def abandon(self) -> list[Event]:

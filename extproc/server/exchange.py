@@ -4,6 +4,7 @@ from time import monotonic, perf_counter, time
 
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
+from extproc.processing import EXPLAIN
 from extproc.processing.events import (
     Answer,
     Choice,
@@ -19,6 +20,7 @@ from extproc.replicas.fleet import Fleet
 from extproc.replicas.prefill import PoolRate
 from extproc.routing import SHADOW, Decision, Mode, Protocol, Reason, Strategy
 from extproc.server.decision_log import Entry
+from extproc.server.explanation import explain
 from extproc.server.question import (
     fingerprint_of,
     in_order,
@@ -111,18 +113,23 @@ class Exchange:
             "matched_tokens": decision.matched_tokens,
             "total_tokens": decision.total_tokens,
         }
+        explanation = explain(decision, settings.strategy) if self._asks_why(due.head) else ""
         refusal = _REFUSALS.get(decision.reason) if self._picks and not self._shadowed else None
         if refusal is None:
             stats.decided(decision)
-            return Choice(() if self._shadowed else decision.ranked, facts)
+            return Choice(() if self._shadowed else decision.ranked, facts, explanation)
         stats.refused(decision)
         self._refused, self._status = True, refusal.status
-        return refusal._replace(facts=facts)
+        return refusal._replace(facts=facts, explanation=explanation)
 
     @property
     def _picks(self) -> bool:
         """Whether this is an endpoint picker, which leaves no choice to Envoy."""
         return self._settings.protocol is Protocol.EPP
+
+    def _asks_why(self, head: RequestHead) -> bool:
+        """Whether to explain the decision: where the pool allows it, to who asks."""
+        return self._settings.explain and head.header(EXPLAIN) == "1"
 
     def failed(self) -> None:
         """Tell that choosing failed by a fault or limit of our own; the choice is Envoy's."""
@@ -284,6 +291,7 @@ class Exchange:
             standings=fit.standings,
             session=session,
             max_in_flight=limit_for(due.head, self._settings),
+            explain=self._asks_why(due.head),
         )
         decision = await self._reserve(reservation)
         if decision.ranked and not self._shadowed:

@@ -51,7 +51,10 @@ def listeners() -> list[ListenerConfig]:
         ListenerConfig(
             name_of(mode, variant),
             body_mode=mode,
-            metadata={"x-prefix-pool": name_of(mode, variant)},
+            metadata={
+                "x-prefix-pool": name_of(mode, variant),
+                "x-prefix-explain": "on" if variant is Variant.PLAIN else "off",
+            },
             retry=mode in EXACT_WITH_RETRIES and variant is not Variant.ONCE,
             whole_body=variant is Variant.WHOLE,
             body_limit=None if variant is Variant.SMALL else LONGEST_BODY,
