@@ -54,6 +54,8 @@ def test_every_key_is_read() -> None:
         "x-prefix-kv-events-port": "5557",
         "x-prefix-kv-events-replay-port": "5558",
         "x-prefix-inspect-window": "64KiB",
+        "x-prefix-explain": "on",
+        "x-prefix-max-keys": "5000",
     }
     assert given_values.keys() == KEYS.keys()
 
@@ -94,6 +96,8 @@ def test_every_key_is_read() -> None:
         kv_events_port=5557,
         kv_events_replay_port=5558,
         inspect_window=65_536,
+        explain=True,
+        max_keys=5000,
     )
     assert found.engines == EnginePolicy("/metrics", 5, 100, True, 5557, 5558)
     assert found.health == HealthPolicy(3, 20, 60, 120)
@@ -107,6 +111,7 @@ def test_every_key_is_read() -> None:
         ttl_s=600,
         cache_tokens=1_000_000,
         session_tokens=2000,
+        max_keys=5000,
     )
 
 
