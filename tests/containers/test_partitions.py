@@ -75,20 +75,33 @@ async def test_the_second_turn_goes_home_by_whatever_router(stack: ContainerStac
 async def test_no_request_fails(
     stack: ContainerStack, drill: Drills, part: str, fault: str
 ) -> None:
-    parts = {
+    victim = {
         "a router": stack.routers[0],
         "the store": stack.valkey,
         "a replica": stack.replicas[0],
-    }
-    victim = parts[part]
+    }[part]
+    breaks, mends = {
+        "is cut off": (lambda: stack.cut(victim), lambda: stack.join(victim)),
+        "is paused": (victim.pause, victim.unpause),
+    }[fault]
+
     async with drill(stack, f"{part} {fault}") as it:
-        if fault == "is paused":
-            await asyncio.to_thread(victim.pause)
-            await it.passes()
-            await asyncio.to_thread(victim.unpause)
-        else:
-            await asyncio.to_thread(stack.cut, victim)
-            await it.passes()
-            await asyncio.to_thread(stack.join, victim)
+        await asyncio.to_thread(breaks)
+        await it.passes()
+        await asyncio.to_thread(mends)
+        await it.mended()
+        await it.whole(stack.serves)
+
+
+async def test_a_router_that_is_stopped_ends_what_it_has(
+    stack: ContainerStack, drill: Drills
+) -> None:
+    victim = stack.routers[0]
+    async with drill(stack, "a router is stopped, later started") as it:
+        await asyncio.to_thread(victim.stop, timeout=40)
+        victim.reload()
+        assert victim.attrs["State"]["ExitCode"] == 0
+        await it.passes()
+        await asyncio.to_thread(victim.start)
         await it.mended()
         await it.whole(stack.serves)
