@@ -4,8 +4,12 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from extproc.lab.replica.cache import BlockCache
@@ -97,6 +101,33 @@ def test_the_dashboard_asks_the_source_that_is_provisioned() -> None:
     assert {each["type"] for each in sources} == {variables["datasource"]["query"]}
     used = set(re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())) - {"__rate_interval", "__all"}
     assert used == set(variables)
+
+
+def test_grafana_knows_every_field_of_the_dashboard() -> None:
+    register_default_plugins()
+    shipped = json.loads(DASHBOARD.read_text())
+    for variable in shipped["templating"]["list"]:
+        variable.pop("definition", None)  # what Grafana's editor shows; not in the schema
+
+    read_by_grafana = Dashboard.from_json(shipped)
+
+    assert missing(shipped, json.loads(JSONEncoder().encode(read_by_grafana))) == []
+
+
+def missing(written: Any, known: Any, path: str = "") -> list[str]:
+    """Paths of what is in the first and not, or otherwise, in the second."""
+    if isinstance(written, dict) and isinstance(known, dict):
+        pairs = [(f"{path}.{key}", value, known.get(key)) for key, value in written.items()]
+    elif isinstance(written, list) and isinstance(known, list) and len(written) == len(known):
+        both = zip(written, known, strict=True)
+        pairs = [(f"{path}[{index}]", *pair) for index, pair in enumerate(both)]
+    else:
+        return [] if written == known else [path]
+    return [found for place, one, other in pairs for found in missing(one, other, place)]
+
+
+def test_a_field_that_grafana_does_not_know_is_found() -> None:
+    assert missing({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]}) == [".a[0].c"]
 
 
 def test_every_alert_has_a_section_of_the_runbook() -> None:
