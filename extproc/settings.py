@@ -86,6 +86,17 @@ class Settings(BaseSettings):
         default="127.0.0.1:9002",
         description="Where Envoy connects: `host:port`, `[ipv6]:port` or `unix:/path`.",
     )
+    tls_cert: str = Field(
+        default="",
+        description="PEM file with the certificate that is shown to Envoy, and those between it "
+        "and its root. Read again when it changes. Empty: no TLS.",
+    )
+    tls_key: str = Field(default="", description="PEM file with its private key.")
+    tls_client_ca: str = Field(
+        default="",
+        description="PEM file with who signs Envoy's certificate; whoever has none is turned "
+        "away. Empty: clients are not asked.",
+    )
     store: Annotated[str, BeforeValidator(_store)] = Field(
         default="memory://",
         description="Where affinity and load are kept: `memory://` (this process alone), "
@@ -205,6 +216,14 @@ class Settings(BaseSettings):
         if "admin" in given or not workers.isdecimal() or len(workers) > 3:
             return given
         return {**given, "admin": f"127.0.0.1:{9002 + int(workers)}"}
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("--tls-cert and --tls-key need each other: give both, or none")
+        if self.tls_client_ca and not self.tls_cert:
+            raise ValueError("--tls-client-ca needs --tls-cert and --tls-key")
+        return self
 
     @model_validator(mode="after")
     def _ports_of_workers(self) -> Self:

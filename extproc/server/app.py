@@ -29,6 +29,7 @@ from extproc.server.metrics import Metrics
 from extproc.server.router import Router, new_incarnation
 from extproc.server.stats import Stats
 from extproc.server.stream import Processor
+from extproc.server.tls import TlsFiles, credentials
 from extproc.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -144,7 +145,10 @@ class App:
         )
         check_free(settings.listen)
         try:
-            port = server.add_insecure_port(settings.listen)
+            if settings.tls_cert:
+                port = server.add_secure_port(settings.listen, self._credentials())
+            else:
+                port = server.add_insecure_port(settings.listen)
         except RuntimeError:
             raise ServeError(
                 f"cannot listen on {settings.listen}: choose a free address of this machine, "
@@ -152,6 +156,17 @@ class App:
             ) from None
         self.port = 0 if settings.listen.startswith("unix:") else port
         return server
+
+    def _credentials(self) -> grpc.ServerCredentials:
+        settings = self._settings
+        files = TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+        try:
+            return credentials(files)
+        except OSError as error:
+            reason = f"{error.filename}: {_reason(error)}"
+        except ValueError as error:
+            reason = str(error)
+        raise ServeError(f"cannot use TLS: {reason}; see --tls-cert, --tls-key, --tls-client-ca")
 
     async def _serve_admin(self) -> web.AppRunner:
         address = self._settings.admin

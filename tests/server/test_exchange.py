@@ -1,8 +1,12 @@
 """Choices and what comes of them, on the memory store, without gRPC."""
 
+import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from extproc.affinity import MemoryStore, Reservation, StoreError
@@ -11,7 +15,7 @@ from extproc.processing import DecisionDue, Refusal, Reply, Responded, Session, 
 from extproc.replicas.faults import Fault
 from extproc.replicas.health import Ejection, Fitness
 from extproc.replicas.observation import LEAST_PICKS
-from extproc.routing import SHADOW, Decision, Reason
+from extproc.routing import SHADOW, Decision, Reason, Strategy
 from extproc.routing.prefill_rate import TOGETHER
 from extproc.server.exchange import Exchange
 from extproc.server.router import Router
@@ -684,3 +688,33 @@ async def test_clusters_beyond_the_limit_are_left_to_envoy() -> None:
     assert world.router.stats.limits.reached == {"--max-pools": 2}
     world.settings["x-prefix-pool"] = "named by the configuration"
     assert (await world.ask(chat(LONG))).ranked
+
+
+_names = st.sampled_from([A, B, C, "10.9.9.9:80", "[::1]:80", "nobody", "", f"{A},10.9.9.9:80"])
+_headers = st.dictionaries(
+    st.sampled_from(
+        [
+            "x-gateway-destination-endpoint",
+            "x-prefix-replicas",
+            "x-prefix-pool",
+            "x-prefix-aware-id",
+            "x-tenant",
+            "host",
+        ]
+    ),
+    st.one_of(_names, st.text(max_size=20)),
+)
+_replicas = st.lists(st.sampled_from([A, B, C]), min_size=1, unique=True)
+
+
+@examples(max_examples=100, deadline=None)
+@given(members=_replicas, headers=_headers, strategy=st.sampled_from(Strategy), body=st.binary())
+def test_no_header_or_body_names_a_replica(
+    members: list[str], headers: dict[str, str], strategy: Strategy, body: bytes
+) -> None:
+    world = World({"x-prefix-replicas": ",".join(members), "x-prefix-strategy": strategy.value})
+    world.settings["x-prefix-tenant-header"] = "x-tenant"
+    asked = asyncio.run(world.ask(body or b"{", JSON | headers))
+
+    assert asked.ranked
+    assert set(asked.ranked) <= set(members)
