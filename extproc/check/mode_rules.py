@@ -121,7 +121,7 @@ _mode_rule(
     ("BUFFERED",),
     "BUFFERED_PARTIAL",
     why="BUFFERED answers 413 to every body above the buffer limit (Envoy's default is 1 MiB), "
-    "and on Envoy 1.36 also while a router is silent.",
+    "which on Envoy 1.36 is the connection's 1 MiB.",
 )
 
 _mode_rule(
@@ -175,7 +175,7 @@ _mode_rule(
     Severity.ERROR,
     why="Where a router dies while a body still comes in, or trailers follow it, Envoy (1.36 "
     "to 1.40) retries with the body's first part sent twice, at status 200: the replica gets a "
-    "broken prompt.",
+    "broken prompt. Envoy 1.36 does so with every body over its buffer limit.",
     cure="BUFFERED_PARTIAL with envoy.filters.http.buffer before the ext_proc filter is exact. "
     "Streaming modes need routes without a retry_policy.",
 )

@@ -51,12 +51,14 @@ class Piece(NamedTuple):
         body: Bytes to echo; empty where nothing is echoed.
         end: Whether the body ended with it and the echo has to say so.
         envelope: In gRPC mode the ``HttpBody`` itself, whose framing the echo must keep.
+        late: Whether it came after the end.
     """
 
     kind: Kind
     body: bytes = b""
     end: bool = False
     envelope: Any = None
+    late: bool = False
 
 
 BARE = {kind: Piece(kind) for kind in Kind}
@@ -84,11 +86,12 @@ def echo(piece: Piece) -> Sequence[Any]:
     """The body itself in chunks of at most ``ECHO_LIMIT`` bytes, its end on the last one only.
 
     Envoy drops the body in full-duplex mode and forwards what comes back, in as many messages as
-    the server likes: none for an empty chunk that is not the end.
+    the server likes. An empty chunk comes back too: with an upgrade Envoy 1.39 sends one first, and
+    nothing behind it before it is answered. A second end does not: Envoy takes that for an error.
     """
     body, last = piece.body, max(len(piece.body) - 1, 0) // ECHO_LIMIT * ECHO_LIMIT
     messages: list[Any] = []
-    if not body and not piece.end:
+    if piece.late and not body:
         return messages
     for start in range(0, last + 1, ECHO_LIMIT):
         message = pb.ProcessingResponse()

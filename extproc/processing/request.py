@@ -148,8 +148,7 @@ class RequestSide:
         if ended:
             self._place = Place.END
             self._collected.ended = True
-        # The echo tells the end once: Envoy takes a second one for a protocol error.
-        piece = self._piece(kind, message, end=ended and before is not Place.END)
+        piece = self._piece(kind, message, end=ended, late=before is Place.END)
         if self._state is _State.SETTLED or (
             part is Part.HEADERS and self._rules.until is Until.MESSAGE
         ):
@@ -213,13 +212,14 @@ class RequestSide:
             self._collected.add(envelope.body)
         return bool(envelope.end_of_stream or envelope.end_of_stream_without_message)
 
-    def _piece(self, kind: Kind, message: Any, *, end: bool) -> Piece:
+    def _piece(self, kind: Kind, message: Any, *, end: bool, late: bool) -> Piece:
         """What of a message is needed for its reply."""
         answer = self._rules.answer
         if kind is not Kind.REQUEST_BODY or answer is acknowledge:
             return BARE[kind]
         envelope = message.request_body
-        return Piece(kind, envelope.body, end, envelope if answer is mirror else None)
+        kept = envelope if answer is mirror else None
+        return Piece(kind, envelope.body, end and not late, kept, late)
 
     def _due(self, head: RequestHead) -> DecisionDue:
         self._state = _State.DUE

@@ -54,9 +54,9 @@ class ResponseSide:
         elif part is not Part.BODY or self._answer is acknowledge:
             events.append(ACKNOWLEDGED[kind])
         else:
-            # The echo tells the end once: Envoy takes a second one for a protocol error.
-            envelope, end = message.response_body, ended and before is not Place.END
-            events += map(Reply, self._answer(Piece(kind, envelope.body, end, envelope)))
+            envelope, late = message.response_body, before is Place.END
+            piece = Piece(kind, envelope.body, ended and not late, envelope, late)
+            events += map(Reply, self._answer(piece))
         return events
 
 

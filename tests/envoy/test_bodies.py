@@ -20,6 +20,7 @@ from extproc.lab.stack import LocalStack
 from extproc.processing import BodyMode
 from tests.envoy.clients import JSON, Answer, Http1, digest, http1, http2
 from tests.envoy.conftest import MODES, Variant, name_of, pool, settled
+from tests.envoy.versions import envoy_version
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -83,6 +84,9 @@ CASES = {
 }
 
 
+HELD_PARTS = (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL)
+"""Modes in which Envoy 1.36 does not take what is over its buffer limit."""
+
 PACKS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "br": brotli.compress,
@@ -94,6 +98,8 @@ PACKS: dict[str, Callable[[bytes], bytes]] = {
 async def test_a_body_reaches_whole_the_replica_that_holds_its_start(
     stack: LocalStack, mode: BodyMode, case: Case
 ) -> None:
+    if case.size > 2_000_000 and mode in HELD_PARTS and envoy_version() < (1, 37):
+        pytest.skip("Envoy 1.36: a body over the buffer limit, see test_doubling.py")
     name = name_of(mode, case.variant)
     port, topic = stack.port(name), uuid.uuid4().hex
     first = await case.send(port, chat(min(case.size, 2_000_000), topic, "first"))

@@ -20,6 +20,7 @@ from extproc.lab.stack import LocalStack, ReplicaOptions
 from extproc.processing import DESTINATION, BodyMode
 from tests.envoy.clients import JSON, Answer, Http1, digest, http1
 from tests.envoy.conftest import EXACT_WITH_RETRIES, get_json, pool
+from tests.envoy.versions import envoy_version
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -101,6 +102,8 @@ async def test_a_router_killed_mid_body_costs_nothing(
 
 
 async def test_a_silent_router_costs_its_timeout(failing: LocalStack, mode: BodyMode) -> None:
+    if mode is BodyMode.BUFFERED and envoy_version() < (1, 37):
+        pytest.skip("Envoy 1.36 refuses large bodies: 413")
     await works(failing, mode)
     failing.routers[0].pause()
     try:

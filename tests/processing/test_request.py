@@ -292,6 +292,15 @@ def test_the_echo_comes_in_bounded_chunks_with_the_end_on_the_last(
     assert all(reply.ByteSize() < 1 << 16 for reply in replies(answer))
 
 
+def test_an_empty_chunk_is_echoed() -> None:
+    machine = opened(DUPLEX)
+    machine.receive(request_body(b"ab"))
+    machine.idle()
+    machine.decide(CHOICE)
+    assert echoed(machine.receive(request_body(b""))) == (b"", [False])
+    assert echoed(machine.receive(request_body(b"cd", end=True))) == (b"cd", [True])
+
+
 def test_a_second_end_of_stream_is_not_echoed() -> None:
     machine = opened(DUPLEX)
     machine.receive(request_body(b"ab", end=True))
