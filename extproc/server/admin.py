@@ -14,6 +14,7 @@ from extproc.replicas.health import Fitness, ReplicaHealth
 from extproc.replicas.watch import SourceStatus
 from extproc.server.dashboard.pages import Dashboard
 from extproc.server.metrics import Metrics
+from extproc.server.paste_box import LARGEST
 from extproc.server.stats import OTHER, PoolStats, Stats
 from extproc.server.truth import Truth
 
@@ -31,6 +32,7 @@ class Admin:
         sources: Pool to the state of its discovery source.
         health: The health of a pool's replicas.
         engines: What the engines of a pool's replicas tell.
+        explain: Answers what would become of a request.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Admin:
         sources: Callable[[], Mapping[str, SourceStatus]],
         health: Callable[[str, Iterable[str]], Mapping[str, ReplicaHealth]],
         engines: Callable[[str], Mapping[str, Report]],
+        explain: Callable[[web.Request], Awaitable[web.Response]],
     ) -> None:
         self._store = store
         self._stats = stats
@@ -51,6 +54,7 @@ class Admin:
         self._sources = sources
         self._health = health
         self._engines = engines
+        self._explain = explain
         self._truths: defaultdict[str, Truth] = defaultdict(Truth)  # by pool, as many as the stats
         self._dashboard = Dashboard(
             stats, status=store.status, replicas=self._all_replicas, draining=draining
@@ -58,7 +62,7 @@ class Admin:
 
     def app(self) -> web.Application:
         """The pages as an aiohttp application."""
-        app = web.Application()
+        app = web.Application(client_max_size=LARGEST)
         pages: dict[str, Callable[[web.Request], Awaitable[web.Response]]] = {
             "/metrics": self._render_metrics,
             "/healthz": self._healthz,
@@ -66,6 +70,7 @@ class Admin:
             "/pools": self._pools,
         }
         app.add_routes([web.get(path, handler) for path, handler in pages.items()])
+        app.router.add_post("/explain", self._explain)
         app.add_routes(self._dashboard.routes())
         app.cleanup_ctx.append(self._dashboard.sampling)
         return app

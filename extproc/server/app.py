@@ -26,6 +26,7 @@ from extproc.server.admin import Admin
 from extproc.server.decision_log import DecisionLog
 from extproc.server.health import SERVICE, Health
 from extproc.server.metrics import Metrics
+from extproc.server.paste_box import PasteBox
 from extproc.server.router import Router, new_incarnation
 from extproc.server.stats import Stats
 from extproc.server.stream import Processor
@@ -179,6 +180,7 @@ class App:
             sources=self.router.discovery.statuses,
             health=self.router.health,
             engines=self.router.engines,
+            explain=PasteBox(self.router).answer,
         )
         runner = web.AppRunner(admin.app(), access_log=None)
         await runner.setup()

@@ -1,6 +1,7 @@
 """One request and its response: the choice, what came of it, and the end."""
 
 from time import monotonic, perf_counter, time
+from typing import NamedTuple
 
 from extproc.affinity.store import Reservation, StoreError
 from extproc.pool_settings import Parsed
@@ -46,6 +47,20 @@ _REFUSALS = {
     ),
 }
 """What a client is told where nobody can be chosen, and the router is an endpoint picker."""
+
+
+class Weighing(NamedTuple):
+    """What would come of a request.
+
+    Attributes:
+        prompt: What was read of it, or why nothing was.
+        fingerprint: Its checkpoints, or None where there is no readable prompt.
+        decision: The explained decision.
+    """
+
+    prompt: Prompt | Unreadable
+    fingerprint: Fingerprint | None
+    decision: Decision
 
 
 class Exchange:
@@ -262,7 +277,34 @@ class Exchange:
         by_session = settings.strategy is Strategy.KV_AWARE
         return found, session_key(prompt, due.head, settings, pool) if by_session else b""
 
+    async def weigh(self, due: DecisionDue) -> Weighing:
+        """What ``choose`` would decide now. Nothing is booked, counted or logged.
+
+        The pool must have been asked for before.
+        """
+        self._pool = pool_name(due.head, self._settings)
+        self._source = self._router.source(self._pool, due.head, self._settings)
+        found = problem_of(due.head) or prompt_of(due, self._settings, self.window)
+        prompt = None if isinstance(found, Unreadable) else found
+        self._found, self._session = self._asked(prompt, due, self._pool)
+        plan = self._plan(due, prompt)
+        decision = plan if isinstance(plan, Decision) else await self._store.weigh(plan)
+        return Weighing(found, self._found, decision)
+
     async def _decide(self, due: DecisionDue, prompt: Prompt | None) -> Decision:
+        plan = self._plan(due, prompt)
+        if isinstance(plan, Decision):
+            return plan
+        self._decided_at = monotonic()
+        if self._stats is not None:
+            self._stats.prefill_rate = plan.policy.prefill_rate
+        decision = await self._reserve(plan)
+        if decision.ranked and not self._shadowed and self._fleet is not None:
+            self._fleet.health.asked(self._id, decision.ranked[0])
+        return decision
+
+    def _plan(self, due: DecisionDue, prompt: Prompt | None) -> Reservation | Decision:
+        """What to ask the store, or the decision where there is nobody to choose."""
         assert self._source is not None
         fleet = self._fleet = self._router.fleet(self._pool, self._settings)
         candidates = self._source.candidates()
@@ -274,14 +316,11 @@ class Exchange:
         fit = fleet.fit(candidates, prompt.model if prompt else "")
         self._rate = self._router.rate(self._pool, self._settings)
         policy = fleet.applied(self._rate.applied(self._settings.policy))
-        self._decided_at = monotonic()
-        if self._stats is not None:
-            self._stats.prefill_rate = policy.prefill_rate
         pool, found, session = self._pool, self._found, self._session
         if self._shadowed:  # another ledger, in which our choices count as served
             pool += SHADOW
             found, session = self._asked(prompt, due, pool)
-        reservation = Reservation(
+        return Reservation(
             id=self._id,
             pool=pool,
             candidates=in_order(fit.addresses, policy.strategy, found, session),
@@ -293,10 +332,6 @@ class Exchange:
             max_in_flight=limit_for(due.head, self._settings),
             explain=self._asks_why(due.head),
         )
-        decision = await self._reserve(reservation)
-        if decision.ranked and not self._shadowed:
-            fleet.health.asked(self._id, decision.ranked[0])
-        return decision
 
     async def _reserve(self, reservation: Reservation) -> Decision:
         self._held.append(reservation.id)

@@ -26,6 +26,7 @@ _FILES = {
     "/": ("dashboard.html", "text/html"),
     "/dashboard.css": ("dashboard.css", "text/css"),
     "/dashboard.js": ("dashboard.js", "text/javascript"),
+    "/explain.js": ("explain.js", "text/javascript"),
     "/dashboard.svg": ("dashboard.svg", "image/svg+xml"),
 }
 

@@ -12,7 +12,7 @@ from extproc.replicas.engine.report import Report
 from tests.server.conftest import Serve
 from tests.server.dashboard.browser import CHROMIUM, Browser
 from tests.server.messages import chat, request_body, request_headers
-from tests.server.test_admin import request
+from tests.server.test_admin import LONG, request
 from tests.server.test_stream import end, exchange
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -27,7 +27,9 @@ async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
         yield browser
 
 
-@pytest.mark.parametrize("path", ["/", "/dashboard.css", "/dashboard.js", "/dashboard.svg"])
+@pytest.mark.parametrize(
+    "path", ["/", "/dashboard.css", "/dashboard.js", "/explain.js", "/dashboard.svg"]
+)
 async def test_a_strict_policy_and_nothing_from_elsewhere(serve: Serve, path: str) -> None:
     served = await serve()
     async with aiohttp.ClientSession() as client, client.get(served.pages + path) as response:
@@ -146,3 +148,31 @@ async def test_it_tells_when_the_router_is_gone(serve: Serve, browser: Browser) 
     await served.stop()
 
     await browser.until("document.getElementById('problem').hidden === false")
+
+
+@needs_chromium
+@pytest.mark.parametrize("dark", [False, True])
+async def test_a_pasted_body_is_explained(serve: Serve, browser: Browser, dark: bool) -> None:
+    served = await serve()
+    calls = [await request(served), await request(served)]
+    await browser.shape(375 if dark else 1100, 812, dark=dark)
+    await browser.open(served.pages + "/")
+    await browser.until(READY)
+
+    await browser.run("document.getElementById('body').focus()")
+    await browser.insert(chat(LONG).decode())
+    await browser.press("Tab", 9)
+    assert await browser.run("document.activeElement.textContent") == "Explain"
+    await browser.press("Enter", 13, "\r")
+
+    await browser.until("document.getElementById('explained').hidden === false")
+    assert (await browser.run("document.getElementById('verdict').textContent")).startswith(
+        "matched: 10.0.0."
+    )
+    assert await browser.run("document.querySelectorAll('#candidates tbody tr').length") == 3
+    assert await browser.run("document.querySelectorAll('#candidates .chosen').length") == 1
+    assert await browser.run("document.querySelectorAll('#checkpoints tbody tr').length") > 10
+    assert await browser.run("document.documentElement.scrollWidth") <= (375 if dark else 1100)
+    assert browser.complaints == []
+    for call in calls:
+        await end(call)

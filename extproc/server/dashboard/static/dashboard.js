@@ -1,7 +1,7 @@
 // What routers, clients and replicas named is only ever set as text, never as markup.
 
 const EVERY_MS = 2000;
-const $ = (id) => document.getElementById(id);
+export const $ = (id) => document.getElementById(id);
 
 export function element(tag, text, kind) {
   const made = document.createElement(tag);
@@ -10,14 +10,14 @@ export function element(tag, text, kind) {
   return made;
 }
 
-const count = (n) => (n === null || n === undefined ? "–" : Math.round(n).toLocaleString("en"));
+export const count = (n) => (n === null || n === undefined ? "–" : Math.round(n).toLocaleString("en"));
 const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(1)} %`);
 const duration = (ms) => {
   if (ms === null || ms === undefined) return "–";
   return ms < 1000 ? `≈ ${ms} ms` : `≈ ${(ms / 1000).toFixed(1)} s`;
 };
 
-function figures(list, rows) {
+export function figures(list, rows) {
   list.replaceChildren(
     ...rows.map(([name, value, kind]) => {
       const group = element("div");
