@@ -54,8 +54,13 @@ async def stack() -> AsyncIterator[LocalStack]:
 
 @pytest.fixture(params=SHIPPED)
 def shipped(request: pytest.FixtureRequest, stack: LocalStack, tmp_path: Path) -> tuple[Part, str]:
-    """An Envoy with the shipped YAML, its ports exchanged for those of the stack, not started."""
-    text = yaml.safe_dump(SHIPPED[request.param](), width=1000)
+    """An Envoy with the shipped YAML, not started."""
+    return envoy_of(SHIPPED[request.param](), stack, tmp_path)
+
+
+def envoy_of(config: dict[str, Any], stack: LocalStack, tmp_path: Path) -> tuple[Part, str]:
+    """An Envoy with a configuration, its ports exchanged for those of the stack, and its URL."""
+    text = yaml.safe_dump(config, width=1000)
     ports = PortPool()
     ports_of = {"9901": str(ports.take()), "8080": str(ports.take())}
     ports_of["9002"] = stack.routers[0].address.split(":")[1]
