@@ -29,7 +29,7 @@ def explain(decision: Decision, strategy: Strategy) -> str:
 
     First the reason, with what holds for the prompt; then the candidates, the chosen one first:
     ``matched;strategy=kv_aware;tokens=2100, "10.0.0.2:8000";matched=2048;pending=0;in_flight=1;
-    cost=142.000``. It names members of the pool, and nothing of the prompt but its size.
+    cost=194.000``. It names members of the pool, and nothing of the prompt but its size.
     """
     head = [decision.reason.value, f"strategy={strategy.value}", f"tokens={decision.total_tokens}"]
     if not decision.shared:

@@ -27,11 +27,11 @@ def test_the_costs_are_those_of_the_strategy() -> None:
     assert choice.reason is Reason.MATCHED
     for row in rows():
         uncached, factor = TOKENS - int(row[1]), Policy().decode_tokens
-        assert row[4] == f"{row[2]} + 1.5 x {uncached} + {factor} x {row[3]}"
+        assert row[4] == f"{row[2]} + 2.5 x {uncached} + {factor} x {row[3]}"
 
-    busier = choose(question._replace(pending=[0, 1500, 0]))
-    assert busier.costs[1] == 1_898_000
-    assert "its cost would be 1,898" in TEXT
+    busier = choose(question._replace(pending=[0, 2400, 0]))
+    assert busier.costs[1] == 2_850_000
+    assert "its cost would be 2,850" in TEXT
     assert busier.ranked[0] == 0
     assert busier.reason is Reason.SPILLED
 
@@ -43,3 +43,13 @@ def test_the_checkpoints_are_where_the_page_says() -> None:
         expected = {"4": 4096, "32": 32_768, "400": 400_000}[count]
         assert len(checkpoint_positions(expected)) == int(size)
     assert len(re.findall(r"(\d+) for (\d+) kB", TEXT)) == 3
+
+
+def test_the_page_has_the_default_weights() -> None:
+    policy = Policy()
+    uncached, decode = f"{policy.uncached_milli / 1000:g}", policy.decode_tokens
+
+    assert set(re.findall(r"([\d.]+) x (?:uncached|\(tokens)", TEXT)) == {uncached}
+    assert set(re.findall(r"(\d+) x in flight", TEXT)) == {str(decode)}
+    [cost] = re.findall(r"matched=2048;pending=0;in_flight=1;cost=([\d.]+)", TEXT)
+    assert float(cost) == policy.uncached_milli / 1000 * 52 + decode
