@@ -112,10 +112,7 @@ class RedisStore:
             if reservation.hold:
                 self._outbox.release(reservation.pool, reservation.id)
             raise
-        decision, unwritten = _decision(pool, reservation, reply)
-        if unwritten:
-            self._link.status.unwritten += unwritten
-            self._limits.hit("x-prefix-max-keys", "new prompts are routed, not remembered")
+        decision = _decision(pool, reservation, reply)
         if decision.ranked and reservation.hold:
             self._hold(pool, reservation, decision)
         return decision
@@ -125,7 +122,7 @@ class RedisStore:
         pool = self._pool(reservation.pool, reservation.policy)
         asked = replace(reservation, explain=True)
         reply = await self._link.guard(self._reserve(pool, asked, dry=True), self._deadline_s)
-        return _decision(pool, asked, reply)[0]
+        return _decision(pool, asked, reply)
 
     async def learn(self, reservation: Reservation) -> None:
         """Record the affinity of a reservation whose request nobody waits for.
@@ -303,9 +300,15 @@ class RedisStore:
             keys, args = self._question(pool, reservation, dry=dry)
             reply: list[Any] = await self._link.run("reserve", keys, args)
             if reply[0] != STALE:
+                self._count(unwritten=reply[3])
                 return reply
             pool.forget_indexes()
         raise StaleIndexError
+
+    def _count(self, *, unwritten: int) -> None:
+        if unwritten:
+            self._link.status.unwritten += unwritten
+            self._limits.hit("x-prefix-max-keys", "new prompts are routed, not remembered")
 
     def _question(
         self, pool: PoolDirectory, reservation: Reservation, *, dry: bool
@@ -393,22 +396,17 @@ def _flags(reservation: Reservation, *, dry: bool) -> int:
     )
 
 
-def _decision(
-    pool: PoolDirectory, reservation: Reservation, reply: list[Any]
-) -> tuple[Decision, int]:
-    """A reply of ``lua/reserve.lua``, and how many keys it had to leave unwritten.
-
-    What was reserved before comes without an explanation.
-    """
+def _decision(pool: PoolDirectory, reservation: Reservation, reply: list[Any]) -> Decision:
+    """A reply of ``lua/reserve.lua``; what was reserved before comes without an explanation."""
     columns = reply.pop() if reservation.explain and isinstance(reply[-1], list) else None
-    reason, matched, best, unwritten, *ranked = reply
+    reason, matched, best, _unwritten, *ranked = reply
     total = reservation.fingerprint.total_tokens if reservation.fingerprint else 0
     decision = Decision(pool.names(ranked), _REASONS[reason], matched, best, total)
     if columns is None:
-        return decision, unwritten
+        return decision
     columns[3] = columns[3] or [None] * len(reservation.candidates)
     weighed = tuple(map(Weighed, reservation.candidates, *columns))
-    return replace(decision, weighed=weighed), unwritten
+    return replace(decision, weighed=weighed)
 
 
 def _packed(reservation: Reservation) -> bytes:
