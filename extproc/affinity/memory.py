@@ -75,6 +75,7 @@ class _Pool:
     board: Board
     accounts: dict[str, Account] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
+    left: int = 0  # the latest epoch of a member that left
     turn: int = 0
     rate: int = 1
     familiarity: Familiarity = field(default_factory=Familiarity)
@@ -325,7 +326,9 @@ class MemoryStore:
     def leave(self, pool: str, replica: str) -> None:
         """See ``AffinityStore.leave``."""
         state = self._pool(pool)
-        state.members.discard(replica)
+        if replica in state.members:
+            state.members.discard(replica)
+            state.left = max(state.left, state.accounts[replica].epoch)
         self._dismiss(state, replica)
 
     def members(self, pool: str) -> Sequence[str]:
@@ -337,7 +340,7 @@ class MemoryStore:
         now_us = self._clock()
         account = self._account(self._pool(pool), replica, now_us)
         if account.incarnation and account.incarnation != incarnation:
-            account.epoch = now_us // MICRO + 1
+            account.epoch = max(account.epoch, now_us // MICRO) + 1
         account.incarnation = incarnation
 
     def post(self, pool: str, topic: str, text: str, *, ttl_s: int) -> None:
@@ -396,7 +399,7 @@ class MemoryStore:
             account = pool.accounts[replica] = Account(clock_us=now_us)
         if replica not in pool.members:
             pool.members.add(replica)
-            account.epoch = now_us // MICRO + 1
+            account.epoch = max(pool.left, now_us // MICRO) + 1
             account.incarnation = ""
         return account
 

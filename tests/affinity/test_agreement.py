@@ -136,6 +136,26 @@ FIRST = Reserve(
 # What a request that moved would have written is counted like what it would have written at once.
 MOVED_AT_THE_LIMIT = [FIRST, Served(0, 0, ok=False), replace(FIRST, path=None, session=0)]
 
+# Within one second: an index that is another replica's by now, and members that come back.
+ANOTHER_AT_ITS_INDEX = [
+    FIRST,
+    Served(0, 1, ok=True),
+    Release(0),
+    Leave(1),
+    replace(FIRST, candidates=frozenset([2])),
+]
+BACK_AGAIN = [
+    replace(FIRST, candidates=frozenset([0])),
+    Release(0),
+    Leave(0),
+    replace(FIRST, candidates=frozenset([0])),
+    Restart(0, "a"),
+    Restart(0, "b"),
+    replace(FIRST, candidates=frozenset([0])),
+    Restart(0, "a"),
+    replace(FIRST, candidates=frozenset([0])),
+]
+
 
 class Pair:
     """Both stores under one clock."""
@@ -242,6 +262,8 @@ class Pair:
 @settings(max_examples=60, deadline=None)
 @given(history=st.lists(steps, max_size=40))
 @example(history=MOVED_AT_THE_LIMIT)
+@example(history=ANOTHER_AT_ITS_INDEX)
+@example(history=BACK_AGAIN)
 def test_same_history_same_answers(shared_valkey: Valkey, history: list[Any]) -> None:
     async def run() -> None:
         client = connect(shared_valkey.url)

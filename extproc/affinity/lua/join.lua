@@ -50,17 +50,17 @@ local function free_index()
   return free
 end
 
-local reply = {}
+local reply, left = {}, unpack_at('<I4', state, 13)
 for i = 2, #ARGV do
   local index = tonumber(call('HGET', KEYS[2], ARGV[i]))
   if not index then
     index = free_index()
     call('HSET', KEYS[2], ARGV[i], index)
-    write_record(KEYS[1], index, 0, 0, now, 0, now_s + 1, 1, 0)
+    write_record(KEYS[1], index, 0, 0, now, 0, next_epoch(left, now_s), 1, 0)
   else
     local n, p, c, drained, _, member, taken = record(call('GET', KEYS[1]), index)
     if member == 0 then
-      write_record(KEYS[1], index, n, p, c, drained, now_s + 1, 1, taken)
+      write_record(KEYS[1], index, n, p, c, drained, next_epoch(left, now_s), 1, taken)
     end
   end
   reply[i] = index

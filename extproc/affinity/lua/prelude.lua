@@ -1,5 +1,5 @@
 -- What all scripts share. A pool's state is one string, so that one GET shows every replica:
---   header  8 bytes generation, 4 bytes turn of round robin, 4 spare
+--   header  8 bytes generation, 4 bytes turn of round robin, 4 bytes latest epoch of a member that left
 --   record  32 bytes for each replica index, see FORMAT
 -- The generation changes whenever an index changes its meaning: when the state is created (again),
 -- and when an index is given to another replica. A router that learned its indexes under an older
@@ -80,6 +80,12 @@ local function give_back(key, held, now, rate)
     pending = max(0, pending - min(tokens, max(0, ending - drained)))
   end
   write_record(key, index, in_flight, pending, clock_us, drained, epoch, member, taken)
+end
+
+-- The epoch of a member that (re)joins or restarts: no affinity that is older counts for it, even where
+-- more than one such thing happens in a second. `former` is the latest epoch that is to be void.
+local function next_epoch(former, now_s)
+  return max(former, now_s) + 1
 end
 
 local function entry(index, second, taken)

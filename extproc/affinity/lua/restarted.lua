@@ -7,8 +7,8 @@ if not index or not state then return end
 local before = call('HGET', KEYS[3], ARGV[1])
 if before == ARGV[2] then return end
 if before then
-  local n, p, c, drained, _, member, taken = record(state, index)
-  write_record(KEYS[1], index, n, p, c, drained, seconds(clock()) + 1, member, taken)
+  local n, p, c, drained, epoch, member, taken = record(state, index)
+  write_record(KEYS[1], index, n, p, c, drained, next_epoch(epoch, seconds(clock())), member, taken)
 end
 call('HSET', KEYS[3], ARGV[1], ARGV[2])
 call('EXPIRE', KEYS[3], KEEP)
