@@ -17,6 +17,7 @@ from extproc.lab.decisions.command import decisions
 from extproc.lab.overhead.command import overhead
 from extproc.lab.replica.latency import DEFAULT_PROFILE, PROFILES
 from extproc.lab.running import run_to_end
+from extproc.lab.storage.command import store
 
 app = typer.Typer(no_args_is_help=True, help="Simulated replicas, a local stack, a demo.")
 lab = typer.Typer(no_args_is_help=True, help="Parts of the local stack.")
@@ -24,6 +25,7 @@ app.add_typer(lab, name="lab")
 app.add_typer(bench, name="bench")
 bench.command()(overhead)
 bench.command()(decisions)
+bench.command()(store)
 
 
 @app.command()

@@ -46,7 +46,7 @@ def overhead(
     chosen = tuple(dict.fromkeys(prefixes.split(",")))
     if not set(chosen) <= set(PREFIXES):
         raise typer.BadParameter(f"--prefixes: some of {', '.join(PREFIXES)}")
-    cases = all_cases(_numbers(sizes, "--sizes"), chosen, _numbers(clients, "--clients"))
+    cases = all_cases(numbers(sizes, "--sizes"), chosen, numbers(clients, "--clients"))
     if quick:
         cases, rounds, requests = all_cases((2,), chosen, (1, 4)), 1, 20
     options = OverheadOptions(
@@ -70,11 +70,16 @@ def overhead(
         raise typer.Exit(1) from error
 
 
-def _numbers(given: str, option: str) -> tuple[int, ...]:
+def numbers(given: str, option: str) -> tuple[int, ...]:
+    """Numbers above 0 with commas between, as an option has them.
+
+    Raises:
+        typer.BadParameter: It has something else.
+    """
     try:
-        numbers = tuple(dict.fromkeys(map(int, given.split(","))))
+        found = tuple(dict.fromkeys(map(int, given.split(","))))
     except ValueError:
-        numbers = (0,)
-    if min(numbers) < 1:
+        found = (0,)
+    if min(found) < 1:
         raise typer.BadParameter(f"{option}: {given!r} are not numbers above 0 with commas between")
-    return numbers
+    return found

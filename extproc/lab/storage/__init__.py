@@ -1,0 +1,1 @@
+"""What the shared store takes for a decision: routers alone, without Envoy and gRPC."""
