@@ -65,6 +65,9 @@ fuzz: $(VENV)/.atheris-$(ATHERIS_VERSION) ## Random input, led by coverage, for 
 	$(@D)/bin/python -m pip install --quiet pip-audit==$(PIP_AUDIT_VERSION)
 	touch $@
 
+.PHONY: auditor
+auditor: .venv-audit/.pip-audit-$(PIP_AUDIT_VERSION)
+
 .PHONY: audit
 audit: .venv-audit/.pip-audit-$(PIP_AUDIT_VERSION) ## Known vulnerabilities of the locked dependencies.
 	.ci/audit .venv-audit/bin/pip-audit requirements.lock
