@@ -91,7 +91,7 @@ lint: $(VENV)/.installed ## Style and types.
 lock: $(VENV)/.installed ## Resolve the dependencies anew into requirements.lock.
 	$(VENV)/bin/python -m pip install --quiet uv
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	    --no-header --extra lab --extra kv-events --group dev pyproject.toml --output-file requirements.lock
+	    --no-header --extra lab --extra kv-events --extra otel --group dev pyproject.toml --output-file requirements.lock
 
 .PHONY: clean
 clean: ## Remove what make created.

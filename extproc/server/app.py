@@ -31,6 +31,7 @@ from extproc.server.router import Router, new_incarnation
 from extproc.server.stats import Stats
 from extproc.server.stream import Processor
 from extproc.server.tls import TlsFiles, credentials
+from extproc.server.tracing import open_tracer
 from extproc.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -58,12 +59,14 @@ class App:
         )
         stats = Stats(most_pools=settings.metric_pools, most_replicas=settings.metric_replicas)
         self._log = decision_log(settings, stats)
+        self._tracer = open_tracer(os.environ, store=self.store.status().kind, router=incarnation)
         self.router = Router(
             self.store,
             window=settings.inspect_window,
             incarnation=incarnation,
             stats=stats,
             log=self._log,
+            tracer=self._tracer,
             defaults=pairs_of(settings.pool_defaults),
             inspect_memory=settings.inspect_memory,
             max_pools=settings.max_pools,
@@ -95,6 +98,8 @@ class App:
             if self._log is not None:
                 self._start_log(self._log)
                 stack.push_async_callback(asyncio.to_thread, self._log.close)
+            if self._tracer is not None:
+                stack.push_async_callback(asyncio.to_thread, self._tracer.close)
             stack.push_async_callback(self.router.settle)
             stack.push_async_callback(self.router.close)
             server = self._server()

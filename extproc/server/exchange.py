@@ -31,6 +31,7 @@ from extproc.server.question import (
 )
 from extproc.server.router import Router, pool_name, problem_of, route_of
 from extproc.server.stats import Outcome, PoolStats
+from extproc.server.tracing import Span
 
 SERVED = "~served"
 """Ending of a reservation's id where it was made because a replica of Envoy's choice served."""
@@ -71,10 +72,12 @@ class Exchange:
     Args:
         router: What all exchanges share.
         parsed: The pool's settings, as the stream brought them.
+        span: Is told of the decision and the end, or None.
     """
 
-    def __init__(self, router: Router, parsed: Parsed) -> None:
+    def __init__(self, router: Router, parsed: Parsed, span: Span | None = None) -> None:
         self._router = router
+        self._span = span
         self._settings, self._errors = parsed
         self._shadowed = self._settings.mode is Mode.SHADOW
         self._store = router.store
@@ -235,8 +238,10 @@ class Exchange:
                 self._stats.response_seconds.observe(monotonic() - self._decided_at)
             if self._router.log is not None:
                 self._router.log.add(self._entry())
-        self._ended = True
+        first, self._ended = not self._ended, True
         self._release()
+        if first and self._span is not None and self._stats is not None:
+            self._span.end(self._entry())
 
     def _entry(self) -> Entry:
         duration_s = monotonic() - self._decided_at

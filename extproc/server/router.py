@@ -25,6 +25,7 @@ from extproc.server.decision_log import DecisionLog
 from extproc.server.logging import places
 from extproc.server.recent import Recent
 from extproc.server.stats import Stats
+from extproc.server.tracing import Tracer
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +43,7 @@ class Router:
         incarnation: This process's name among all routers; part of every reservation's id.
         stats: What it counts in.
         log: Where decisions are logged, or None.
+        tracer: Where spans of decisions are made, or None.
         defaults: Pool settings, as metadata, that hold unless a stream brings others.
         inspect_memory: Bytes that all streams together keep for their choices; 0 for no limit.
         max_pools: Most pools that are named by Envoy's clusters.
@@ -55,6 +57,7 @@ class Router:
         incarnation: str,
         stats: Stats | None = None,
         log: DecisionLog | None = None,
+        tracer: Tracer | None = None,
         defaults: Iterable[tuple[str, str]] = (),
         inspect_memory: int = 0,
         max_pools: int = _MOST_POOLS,
@@ -62,6 +65,7 @@ class Router:
         self.store = store
         self.stats = stats or Stats()
         self.log = log
+        self.tracer = tracer
         self.discovery = Discovery(store)
         self._window = window
         self._defaults = tuple(defaults)

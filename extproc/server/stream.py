@@ -20,6 +20,7 @@ from extproc.processing import (
 from extproc.server.exchange import Exchange
 from extproc.server.metrics import Metrics
 from extproc.server.router import Router
+from extproc.server.tracing import Span
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -45,8 +46,11 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
             stats.refused += 1
             stats.limits.hit("--max-streams", "Envoy routes what is more by itself")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many open requests")
-        exchange = Exchange(self._router, self._router.settings(context.invocation_metadata()))
-        stream = Stream(context, exchange, self._router, self._metrics)
+        metadata = context.invocation_metadata()
+        tracer = self._router.tracer
+        span = None if tracer is None else tracer.span(metadata or ())
+        exchange = Exchange(self._router, self._router.settings(metadata), span)
+        stream = Stream(context, exchange, self._router, self._metrics, span)
         stats.streams += 1
         stats.open += 1
         try:
@@ -69,16 +73,31 @@ class Stream:
     read, watches for a body that stalls, since a cancelled read would end the stream.
     """
 
-    __slots__ = ("_exchange", "_idling", "_metrics", "_read", "_router", "_session", "_write")
+    __slots__ = (
+        "_exchange",
+        "_idling",
+        "_metrics",
+        "_read",
+        "_router",
+        "_session",
+        "_span",
+        "_write",
+    )
 
     def __init__(
-        self, context: Context, exchange: Exchange, router: Router, metrics: Metrics
+        self,
+        context: Context,
+        exchange: Exchange,
+        router: Router,
+        metrics: Metrics,
+        span: Span | None,
     ) -> None:
         self._read = context.read
         self._write = context.write
         self._exchange = exchange
         self._router = router
         self._metrics = metrics
+        self._span = span
         self._session = Session(
             readable=exchange.readable, window=exchange.window, budget=router.budget
         )
@@ -149,11 +168,16 @@ class Stream:
         start = perf_counter()
         if self._router.budget.denied:
             self._router.held_back()
+        if self._span is not None:
+            self._span.due(due.head)
         try:
             choice = await self._exchange.choose(due)
         except Exception:
             self._exchange.failed()
             raise
+        finally:
+            if self._span is not None:
+                self._span.decided()
         messages = _messages(self._session.decide(choice))
         if not messages:
             self._exchange.moot()
