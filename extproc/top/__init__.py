@@ -1,0 +1,1 @@
+"""A router's dashboard in a terminal: the command ``top``."""
