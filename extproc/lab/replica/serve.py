@@ -9,6 +9,8 @@ from aiohttp import web
 from extproc.lab.replica.http import Replica, ReplicaSettings
 
 BACKLOG = 1024
+HEADER_BYTES = 2**16
+"""Of the longest header: no less than what engines take, so that tests see what Envoy refuses."""
 
 
 async def serve(replicas: Sequence[tuple[str, int, ReplicaSettings]]) -> None:
@@ -28,6 +30,7 @@ async def serve(replicas: Sequence[tuple[str, int, ReplicaSettings]]) -> None:
                 Replica(settings).application,
                 access_log=None,
                 auto_decompress=False,  # digests are of what arrived
+                max_field_size=HEADER_BYTES,
                 handler_cancellation=True,  # a client that leaves aborts its sequence
                 shutdown_timeout=0.5,
             )
