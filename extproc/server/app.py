@@ -36,6 +36,9 @@ from extproc.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
+_METADATA_BYTES = 2**20
+"""Of a pool's settings, which may list its replicas. Of itself gRPC refuses more than 8 KiB."""
+
 
 class ServeError(Exception):
     """The process cannot serve. The message says what, where, and what to do."""
@@ -137,6 +140,7 @@ class App:
             options=[
                 ("grpc.max_receive_message_length", settings.max_message_size),
                 ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", _METADATA_BYTES),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share
                 ("grpc.max_concurrent_streams", 1_000_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5000),

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
+from google.protobuf.message import DecodeError
 
 from extproc.processing import (
     DecisionDue,
@@ -57,6 +58,9 @@ class Processor(rpc.ExternalProcessorServicer):  # type: ignore[misc]  # generat
             await stream.run()
         except grpc.aio.BaseError:
             pass  # Envoy left while we read or wrote: as normal an end as any
+        except DecodeError:
+            stats.violations["message that is none"] += 1
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a ProcessingRequest")
         finally:
             stats.open -= 1
             try:
