@@ -59,6 +59,9 @@ class History:
         first, last = counts[0], counts[-1]
         seconds = samples[-1].at_s - samples[0].at_s
         total = last.total_tokens - first.total_tokens
+        if len(samples) > 2 and samples[-1].at_s - samples[-2].at_s < INTERVAL_S / 2:
+            # A moment's rate says nothing: the newest point of the series is that of a longer time.
+            del samples[-2], counts[-2]
         return {
             "seconds": round(seconds, 1),
             "decisions": last.decisions - first.decisions,

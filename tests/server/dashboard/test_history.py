@@ -46,6 +46,28 @@ def test_only_the_last_minutes_count() -> None:
     assert {each["hit_rate"] for each in recent["series"][:-1]} == {None}
 
 
+def test_the_newest_point_is_not_that_of_a_moment() -> None:
+    stats, clock = Stats(), Clock()
+    history = History(stats, clock)
+    pool = stats.pool("llm")
+    for _ in range(3):
+        history.sample()
+        clock.now_s += INTERVAL_S
+        for _ in range(10):
+            pool.decided(HIT)
+    history.sample()
+    pool.decided(MISS)
+    clock.now_s += INTERVAL_S / 50
+
+    recent = history.recent("llm")
+
+    assert [each["age_s"] for each in recent["series"]] == [10.1, 5.1, 0.0]
+    assert [each["per_s"] for each in recent["series"]] == [2.0, 2.0, 2.16]
+    assert recent["decisions"] == 31
+    clock.now_s += INTERVAL_S / 2
+    assert len(history.recent("llm")["series"]) == 4
+
+
 def test_a_pool_that_came_later_counts_from_nothing() -> None:
     stats, clock = Stats(), Clock()
     history = History(stats, clock)
