@@ -9,6 +9,7 @@
 local HEADER, RECORD = 16, 32
 -- in flight, pending, clock (us), drained, epoch (s), member, blocks taken in (modulo 2^32)
 local FORMAT = '<I4I6I7I6I4I1I4'
+local LOAD = '<I4I6I7' -- its beginning
 local HELD = '<I2I4I6I2I1I1I4I4I7' -- index, tokens, end, depth, new entries, reason, matched, best, taken at
 local ENTRY, ENTRY_SIZE = '>I2I4I4', 10 -- replica index, Unix second and blocks taken in at last use
 local BLOCK, WRAP = 16, 4294967296 -- tokens of a cache block
@@ -37,6 +38,13 @@ local function record(state, index)
   local at = offset(index)
   if #state < at + RECORD then return 0, 0, 0, 0, 0, 0, 0 end
   return unpack_at(FORMAT, state, at + 1)
+end
+
+-- Its first three values, which are what choosing needs of everybody.
+local function load_of(state, index)
+  local at = offset(index)
+  if #state < at + RECORD then return 0, 0, 0 end
+  return unpack_at(LOAD, state, at + 1)
 end
 
 local function write_record(key, index, in_flight, pending, clock_us, drained, epoch, member, taken)
@@ -68,10 +76,11 @@ end
 
 -- Take one reservation (a value packed as HELD) out of a replica's account.
 local function give_back(key, held, now, rate)
-  local state = call('GET', key)
-  if not state then return end
   local index, tokens, ending = unpack_at(HELD, held)
-  local in_flight, pending, clock_us, drained, epoch, member, taken = record(state, index)
+  local at = offset(index)
+  local found = call('GETRANGE', key, at, at + RECORD - 1)
+  if #found < RECORD then return end
+  local in_flight, pending, clock_us, drained, epoch, member, taken = unpack_at(FORMAT, found, 1)
   pending, clock_us, drained = drain(pending, clock_us, drained, now, rate)
   in_flight = max(0, in_flight - 1)
   if in_flight == 0 then

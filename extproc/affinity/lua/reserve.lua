@@ -11,7 +11,6 @@
 --         {-1}: stale generation. Explained, one more: {in flight, pending, matched, cost}, each of all
 --         candidates.
 
-local RANKED = 3
 local MATCHED, SPILLED, COLD, NO_PROMPT, BASELINE, OBSERVING, SHED, SESSION = 1, 2, 3, 4, 5, 6, 7, 8
 
 local state = call('GET', KEYS[1])
@@ -36,15 +35,20 @@ local sticky_key = in_session and 6 or 5
 local prompt, count = #KEYS >= sticky_key, #KEYS - sticky_key
 
 local size = #ARGV[3] / 2
-local index, position, in_flight, pending, epoch, taken = {}, {}, {}, {}, {}, {}
-local matched, depth = {}, {}
+local index, in_flight, pending = {}, {}, {}
+local epoch, taken = {}, {} -- of those whose past matters
+local matched, depth = {}, {} -- of those who hold something
 for i = 1, size do
   local a, b = byte(ARGV[3], 2 * i - 1, 2 * i)
   local each = a * 256 + b
-  index[i], position[each], matched[i], depth[i] = each, i, 0, 0
-  local n, p, c, _, since, _, blocks = record(state, each)
-  in_flight[i], epoch[i], taken[i] = n, since, blocks
-  pending[i] = p - drainable(p, c, now, rate)
+  local n, p, c = load_of(state, each)
+  if p > 0 then p = p - drainable(p, c, now, rate) end
+  index[i], in_flight[i], pending[i] = each, n, p
+end
+local function look_up_past(i)
+  if epoch[i] then return end
+  local _, _, _, _, since, _, blocks = record(state, index[i])
+  epoch[i], taken[i] = since, blocks
 end
 -- As in routing/standing.py: what is in flight and pending weighs more on who can bear less.
 if ARGV[15] ~= '' then
@@ -57,12 +61,19 @@ end
 
 -- Whether a candidate still holds what it saw; with 4 quarters, whether that is hardly old.
 local function holds(i, second, blocks, quarters)
+  look_up_past(i)
   if second < epoch[i] or (now_s - second) * quarters >= ttl then return false end
   return capacity == 0 or (taken[i] - blocks) % WRAP * quarters < capacity
 end
 
+-- Places of the candidates by their index.
+local position = {}
+if prompt or in_session then
+  for i = 1, size do position[index[i]] = i end
+end
+
 -- Match: the deepest live checkpoint of each candidate.
-local values = {}
+local values, best = {}, 0
 if prompt and count > 0 then
   values = call('MGET', unpack(KEYS, sticky_key + 1))
   local found = 0
@@ -72,30 +83,35 @@ if prompt and count > 0 then
       for at = 1, #value - ENTRY_SIZE + 1, ENTRY_SIZE do
         local each, second, blocks = read_entry(value, at)
         local i = position[each]
-        if i and depth[i] == 0 and holds(i, second, blocks, 1) then
+        if i and not depth[i] and holds(i, second, blocks, 1) then
           depth[i], found = p, found + 1
           matched[i] = unpack_at('<I4', tokens, 4 * p - 3)
+          best = max(best, matched[i])
         end
       end
       if found == size then break end
     end
   end
 end
-local best = 0
-for i = 1, size do best = max(best, matched[i]) end
 
 local cost
 local function answer(reply)
-  if explain then reply[#reply + 1] = {in_flight, pending, matched, cost or {}} end
+  if explain then
+    for i = 1, size do matched[i] = matched[i] or 0 end
+    reply[#reply + 1] = {in_flight, pending, matched, cost or {}}
+  end
   return reply
 end
 
 -- Who has room.
-local room = {}
+local room, size_of_room = {}, 0
 for i = 1, size do
-  if limit == 0 or in_flight[i] < limit then room[#room + 1] = i end
+  if limit == 0 or in_flight[i] < limit then
+    size_of_room = size_of_room + 1
+    room[size_of_room] = i
+  end
 end
-if #room == 0 then return answer({SHED, 0, best, 0}) end
+if size_of_room == 0 then return answer({SHED, 0, best, 0}) end
 
 -- The candidate that an entry names, whether the entry may be written, and its second. The entry of
 -- a member that is no candidate now stays as it is.
@@ -108,32 +124,34 @@ local function named(key)
   return position[each], position[each] ~= nil, second
 end
 local sticky, writable, home_second, session, session_writable, session_second
-if prompt then sticky, writable, home_second = named(KEYS[sticky_key]) end
+if prompt and strategy == 'prefix_aware' then
+  sticky, writable, home_second = named(KEYS[sticky_key])
+end
 if in_session then session, session_writable, session_second = named(KEYS[5]) end
 
 -- Choose.
 local function first(costs)
-  local ranked, chosen = {}, {}
-  for rank = 1, min(RANKED, #room) do
-    local lowest
-    for _, i in ipairs(room) do
-      if not chosen[i] and (not lowest or costs[i] < costs[lowest]) then lowest = i end
-    end
-    ranked[rank], chosen[lowest] = lowest, true
+  local a, b, c
+  for at = 1, size_of_room do
+    local i = room[at]
+    local its = costs[i]
+    if not a or its < costs[a] then a, b, c = i, a, b
+    elseif not b or its < costs[b] then b, c = i, b
+    elseif not c or its < costs[c] then c = i end
   end
-  return ranked
+  return {a, b, c}
 end
 
 local ranked, reason, home
 if strategy == 'kv_aware' then
   cost = {}
+  local busy = 1000 * decode_tokens
   for i = 1, size do
-    cost[i] = 1000 * pending[i] + uncached_milli * (total - matched[i])
-      + 1000 * decode_tokens * in_flight[i]
+    cost[i] = 1000 * pending[i] + uncached_milli * (total - (matched[i] or 0)) + busy * in_flight[i]
   end
   if session then cost[session] = cost[session] - 1000 * session_tokens end
   ranked = first(cost)
-  if best > 0 and matched[ranked[1]] == best then reason = MATCHED
+  if best > 0 and (matched[ranked[1]] or 0) == best then reason = MATCHED
   elseif ranked[1] == session then reason = SESSION
   elseif not prompt then reason = NO_PROMPT
   elseif best > 0 then reason = SPILLED
@@ -152,11 +170,13 @@ elseif strategy == 'prefix_aware' and prompt then
   else reason = COLD end
 elseif strategy == 'random' then
   ranked, reason = {}, BASELINE
-  for rank = 1, min(RANKED, #room) do ranked[rank] = room[rank] end
+  for rank = 1, min(3, size_of_room) do ranked[rank] = room[rank] end
 elseif strategy == 'round_robin' then
   local turn = unpack_at('<I4', state, 9)
   ranked, reason = {}, BASELINE
-  for rank = 1, min(RANKED, #room) do ranked[rank] = room[(turn + rank - 1) % #room + 1] end
+  for rank = 1, min(3, size_of_room) do
+    ranked[rank] = room[(turn + rank - 1) % size_of_room + 1]
+  end
 else -- least_outstanding_requests, and prefix_aware without a prompt
   cost = in_flight
   ranked = first(cost)
@@ -165,7 +185,9 @@ end
 if matched_only and reason ~= MATCHED and reason ~= SPILLED and reason ~= SESSION then
   return answer({OBSERVING, 0, best, 0})
 end
-local reply = {reason, matched[ranked[1]], best, 0}
+local chosen = ranked[1]
+local matched_tokens, matched_depth = matched[chosen] or 0, depth[chosen] or 0
+local reply = {reason, matched_tokens, best, 0}
 for rank = 1, #ranked do reply[4 + rank] = index[ranked[rank]] end
 if dry then return answer(reply) end
 
@@ -191,25 +213,25 @@ local function may_add()
 end
 
 -- Record.
-local chosen = ranked[1]
 local mine = index[chosen]
 if strategy == 'round_robin' then
   call('SETRANGE', KEYS[1], 8, pack('<I4', (unpack_at('<I4', state, 9) + 1) % 4294967296))
 end
+look_up_past(chosen)
 local blocks = taken[chosen]
 if home and writable and not sticky then writable = may_add() end
 if session_writable and not session then session_writable = may_add() end
 if hold then
   local n, p, c, drained, since, member = record(state, mine)
   p, c, drained = drain(p, c, drained, now, rate)
-  local uncached = total - matched[chosen]
+  local uncached = total - matched_tokens
   local ending = drained + p + uncached
   blocks = (blocks + math.ceil(uncached / BLOCK)) % WRAP
   write_record(KEYS[1], mine, n + 1, p + uncached, c, drained, since, member, blocks)
   local new_home = home and not sticky and writable and 1 or 0
   local new_session = session_writable and session ~= chosen and 2 or 0
   call('HSET', KEYS[2], ARGV[2],
-    pack(HELD, mine, uncached, ending, depth[chosen], new_home + new_session, reason, matched[chosen],
+    pack(HELD, mine, uncached, ending, matched_depth, new_home + new_session, reason, matched_tokens,
       best, now))
   if call('HLEN', KEYS[2]) == 1 then
     call('EXPIRE', KEYS[2], KEEP)
@@ -220,11 +242,12 @@ end
 -- From the deepest up: what is before a fresh checkpoint is not much older than it.
 taken[chosen] = blocks
 local fresh_entry = entry(mine, max(now_s, epoch[chosen]), blocks)
+local keep = string.format('%.0f', ttl + 2)
 for p = count, 1, -1 do
   local value, others, live = values[p], '', false
   if value then
     local fresh = false
-    for at = 1, p <= depth[chosen] and #value - ENTRY_SIZE + 1 or 0, ENTRY_SIZE do
+    for at = 1, p <= matched_depth and #value - ENTRY_SIZE + 1 or 0, ENTRY_SIZE do
       local each, seen, then_ = read_entry(value, at)
       if each == mine then
         fresh = holds(chosen, seen, then_, 4)
@@ -236,18 +259,19 @@ for p = count, 1, -1 do
     live = #without(value, -1, now_s, ttl) > 0
   end
   if live or may_add() then
-    call('SET', KEYS[p + sticky_key], fresh_entry .. others, 'EX', ttl + 2)
+    call('SETEX', KEYS[p + sticky_key], keep, fresh_entry .. others)
   end
 end
 -- Name a candidate in an entry, unless it is named there and hardly old.
 local function name(key, i, before, second)
   if before == i and (now_s - second) * 4 < ttl then return end
-  call('SET', key, entry(index[i], max(now_s, epoch[i]), 0), 'EX', ttl + 2)
+  look_up_past(i)
+  call('SETEX', key, keep, entry(index[i], max(now_s, epoch[i]), 0))
 end
 if home and writable then name(KEYS[sticky_key], home, sticky, home_second) end
 if session_writable then name(KEYS[5], chosen, session, session_second) end
 
-if written then call('SET', KEYS[4], pack('<I6I4', since, written), 'EX', ttl + 2) end
+if written then call('SET', KEYS[4], pack('<I6I4', since, written), 'EX', keep) end
 
 reply[4] = unwritten or 0
 return answer(reply)
